@@ -1,0 +1,179 @@
+"""What one training step costs: guidances side by side in one process, start-up, host syncs, and where the time goes.
+
+    python benchmarks/step_time.py                                # WRN-28-2, 64 + 448 + 448, PRG against no guidance
+    python benchmarks/step_time.py --width 8 --guidances prg      # WRN-28-8
+    python benchmarks/step_time.py --set engine.fused=false       # torch.compile's batch-norm kernels instead of ours
+    python benchmarks/step_time.py --device cpu --steps 3 --dataset digits
+
+Images are random bytes of CIFAR's shape: what a step costs does not depend on what is in them.
+"""
+
+from __future__ import annotations
+
+import time
+
+BEGAN = time.perf_counter()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import statistics  # noqa: E402
+import tempfile  # noqa: E402
+from collections import defaultdict  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+# Compiled kernels of earlier runs would make the start look faster than a first one is.
+for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+    os.environ.setdefault(cache, tempfile.mkdtemp())
+
+import torch  # noqa: E402
+
+from mnar.recipes import configure  # noqa: E402
+from mnar.run import load_data, make_split, make_trainer  # noqa: E402
+from mnar.train import Trainer  # noqa: E402
+from mnar.types import DataSet  # noqa: E402
+
+KINDS = {  # by a word in a kernel's name, the first that fits
+    "convolution": ("conv", "xmma", "gemm", "cutlass", "implicit", "cudnn", "wgrad", "dgrad", "sm90", "sm80"),
+    "batch-norm": ("norm", "stat", "combine", "reduce"),
+    "optimiser": ("multi_tensor", "foreach", "sgd", "lerp"),
+}
+
+
+def random_images(num_classes: int) -> DataSet:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (60_000, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    targets = torch.arange(60_000) % num_classes
+    names = tuple(str(c) for c in range(num_classes))
+    return DataSet(images[:50_000], targets[:50_000], images[50_000:], targets[50_000:], names, (0.5,) * 3, (0.25,) * 3)
+
+
+class Bench:
+    """A trainer that takes timed steps."""
+
+    def __init__(self, guidance: str, arguments: argparse.Namespace) -> None:
+        settings = [f"engine.device={arguments.device}", *arguments.set]
+        if arguments.width:
+            settings.append(f"model.width={arguments.width}")
+        config = configure(dataset=arguments.dataset, guidance=guidance, settings=settings, seed=1)
+        synthetic = {"cifar10": 10, "cifar100": 100}
+        on_disk = arguments.dataset not in synthetic
+        data = load_data(config) if on_disk else random_images(synthetic[arguments.dataset])
+        self.guidance = guidance
+        self.trainer: Trainer = make_trainer(config, data, make_split(config, data))
+        self.take_step = self.trainer.engine.step(self.trainer.step)
+        self.num_steps = 0
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.trainer.loader.seek(self.num_steps)
+            self.take_step()
+            self.num_steps += 1
+
+    def milliseconds(self, count: int) -> float:
+        """A step's time, from the device's own clock where it has one."""
+        if self.trainer.engine.device.type != "cuda":
+            began = time.perf_counter()
+            self.steps(count)
+            return (time.perf_counter() - began) * 1e3 / count
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        self.steps(count)
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / count
+
+    def finish(self) -> None:
+        if self.trainer.engine.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def count_syncs(self, count: int) -> str:
+        """ "0", or the first error: a host sync between logs raises under this mode."""
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            self.steps(count)
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return "0"
+
+    def profile(self, count: int) -> dict[str, float]:
+        """Milliseconds a step by kernel name."""
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            self.steps(count)
+            self.finish()
+        spent: dict[str, float] = defaultdict(float)
+        for event in profiler.key_averages():
+            spent[event.key] += event.self_device_time_total / 1e3 / count
+        return dict(sorted(spent.items(), key=lambda item: -item[1]))
+
+
+def kind_of(kernel: str) -> str:
+    name = kernel.lower()
+    return next((kind for kind, words in KINDS.items() if any(word in name for word in words)), "other")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--width", type=int, default=0, help="of the wide ResNet; 0: the data set's default")
+    parser.add_argument("--guidances", nargs="+", default=["prg", "none"])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--steps", type=int, default=100, help="in a block; five blocks a guidance, in turns")
+    parser.add_argument("--profile", action="store_true", help="also where the time goes")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.OPTION=VALUE")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    arguments = parser.parse_args()
+
+    benches = []
+    for guidance in arguments.guidances:
+        bench = Bench(guidance, arguments)
+        bench.steps(1)
+        bench.finish()
+        if not benches:
+            first_step_s = time.perf_counter() - BEGAN
+        bench.steps(9)  # warm: kernels chosen, graph captured
+        bench.finish()
+        benches.append(bench)
+    blocks = [[bench.milliseconds(arguments.steps) for bench in benches] for _ in range(5)]
+
+    engine = benches[0].trainer.engine
+    on_gpu = engine.device.type == "cuda"
+    figures: dict[str, object] = {
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "torch": torch.__version__,
+        "precision": str(engine.dtype),
+        "fused": engine.fused,
+        "compile": engine.compile,
+        "cuda_graph": engine.cuda_graph,
+        "start_to_first_step_s": round(first_step_s, 1),
+    }
+    for column, bench in enumerate(benches):
+        times = [block[column] for block in blocks]
+        figures[f"{bench.guidance}_ms"] = round(statistics.median(times), 3)
+        figures[f"{bench.guidance}_ms_range"] = [round(min(times), 3), round(max(times), 3)]
+    if {"prg", "none"} <= set(arguments.guidances):
+        prg, none = arguments.guidances.index("prg"), arguments.guidances.index("none")
+        figures["prg_over_none"] = round(statistics.median(block[prg] / block[none] for block in blocks), 4)
+    if on_gpu:
+        figures["host_syncs_in_1000_steps"] = benches[0].count_syncs(1000)
+        figures["memory_gb"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
+    for name, value in figures.items():
+        print(f"{name:28} {value}")
+    if arguments.profile and on_gpu:
+        kernels = benches[0].profile(20)
+        by_kind: dict[str, float] = defaultdict(float)
+        for name, milliseconds in kernels.items():
+            by_kind[kind_of(name)] += milliseconds
+        figures["profile_ms"] = {kind: round(ms, 3) for kind, ms in by_kind.items()}
+        figures["kernels_ms"] = {name: round(ms, 4) for name, ms in list(kernels.items())[:60]}
+        print("profile", figures["profile_ms"])
+        for name, milliseconds in list(kernels.items())[:30]:
+            print(f"  {milliseconds:7.3f} ms  {name[:110]}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

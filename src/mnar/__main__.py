@@ -1,0 +1,3 @@
+from mnar.cli import main
+
+main()

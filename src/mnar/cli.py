@@ -1,0 +1,235 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from mnar import __version__
+from mnar.meters import Diverged
+from mnar.train import Interrupted
+
+app = typer.Typer(
+    name="mnar",
+    help="Semi-supervised learning when labels are missing not at random.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.OPTION=VALUE", help="Any option, e.g. guidance.alpha=3; may be repeated."),
+]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder (or file) that holds the data set.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 4,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Steps a run.")] = None,
+) -> None:
+    """See on real digits what missing labels do, and what PRG changes.
+
+    Example: `mnar demo`
+    """
+    from mnar.demo import demo as run_demo
+    from mnar.report import summary, what_changed
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
+        bar = progress.add_task(f"4 methods × {seeds} seeds", total=1.0)
+        runs = run_demo(
+            out,
+            seeds=range(1, seeds + 1),
+            iterations=iterations,
+            on_progress=lambda x: progress.update(bar, completed=x),
+        )
+    table = Table(title="Digits, 72 labels under CADR's protocol (gamma 20), test set balanced")
+    for heading in ("method", "accuracy %", "geometric mean %", "final %", "best on test %", "seeds"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for row in summary(runs):
+        spreads = (row.accuracy_median_last_20, row.geometric_mean, row.accuracy_final, row.accuracy_best_on_test)
+        table.add_row(row.method, *(spread.percent for spread in spreads), str(row.num_runs))
+    console.print(table)
+    console.print("accuracy and geometric mean: median of the last 20 evaluations, mean ± sd over seeds", style="dim")
+    console.print(what_changed(runs), soft_wrap=True)
+    console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+
+
+@app.command()
+def train(
+    dataset: Annotated[str | None, typer.Option(help="Data set (`mnar list datasets`); digits if not given.")] = None,
+    data: DataFolder = None,
+    protocol: Annotated[str | None, typer.Option(help="Who keeps a label (`mnar list protocols`).")] = None,
+    learner: Annotated[str | None, typer.Option(help="How the loss is formed (`mnar list learners`).")] = None,
+    guidance: Annotated[
+        str | None, typer.Option(help="How pseudo-labels are rectified (`mnar list guidances`).")
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="A named configuration (`mnar list recipes`).")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Training steps.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of split, initialisation and all draws.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to make.")] = None,
+    settings: Setting = None,
+    resume: Annotated[Path | None, typer.Option(help="Run folder to go on with; needs nothing else.")] = None,
+) -> None:
+    """Train, or go on training.
+
+    Example: `mnar train --dataset cifar10 --data ~/data --learner fixmatch --guidance prg --set protocol.gamma=20 --out runs/prg`
+
+    After a stop: `mnar train --resume runs/prg`
+    """
+    from mnar.display import TerminalDisplay
+    from mnar.recipes import configure
+    from mnar.run import new_run, resume_run
+
+    chosen = {
+        "--dataset": dataset, "--protocol": protocol, "--learner": learner, "--guidance": guidance,
+        "--recipe": recipe, "--iterations": iterations, "--seed": seed, "--out": out, "--set": settings,
+    }  # fmt: skip
+    if resume is not None:
+        extra = [name for name, value in chosen.items() if value]
+        if extra:
+            raise ValueError(f"--resume goes on with a run as it is; leave out {', '.join(extra)}, or begin a new run")
+        with TerminalDisplay(console) as display:
+            resume_run(resume, display, root=data)
+        _print_headline(resume)
+        return
+    config = configure(
+        recipe=recipe, dataset=dataset, data=str(data) if data else None, protocol=protocol, learner=learner,
+        guidance=guidance, iterations=iterations, seed=seed, settings=settings or (),
+    )  # fmt: skip
+    name = (
+        f"{config.dataset.name}-{config.protocol.name}-{config.learner.name}-{config.guidance.name}-seed{config.seed}"
+    )
+    folder = out or Path("runs") / name
+    with TerminalDisplay(console) as display:
+        new_run(config, folder, display)
+    _print_headline(folder)
+
+
+@app.command("eval")
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    data: DataFolder = None,
+) -> None:
+    """Score a run's model on its test set, class by class.
+
+    Example: `mnar eval runs/prg`
+    """
+    from mnar.run import evaluate_run
+
+    scores = evaluate_run(run, root=data)
+    table = Table(title=f"{run}")
+    for heading in ("class", "recall %", "precision %", "share of predictions %"):
+        table.add_column(heading, justify="left" if heading == "class" else "right")
+    columns = (scores["class_names"], scores["recall"], scores["precision"], scores["predicted_share"])
+    for name, *values in zip(*columns, strict=True):
+        table.add_row(name, *(f"{100 * value:.2f}" for value in values))
+    console.print(table)
+    console.print(
+        f"accuracy {scores['accuracy']:.2%}   geometric mean {scores['geometric_mean']:.2%}   "
+        f"calibration error {scores['calibration_error']:.2%}",
+        highlight=False,
+    )
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Draw one or several runs into one HTML file.
+
+    Example: `mnar report runs/fixmatch runs/prg --out report.html`
+    """
+    from mnar.report import read_run, what_changed, write_report
+
+    records = [read_run(run) for run in runs]
+    write_report(
+        records,
+        out,
+        title=f"{len(records)} runs" if len(records) > 1 else records[0].label,
+        lead=what_changed(records),
+    )
+    console.print(f"Report: {out}", soft_wrap=True)
+
+
+@app.command("list")
+def list_parts(
+    kind: Annotated[
+        str | None, typer.Argument(help="learners, guidances, datasets, protocols, models or recipes")
+    ] = None,
+) -> None:
+    """Show what there is to choose from, with every option and its default.
+
+    Example: `mnar list guidances`
+    """
+    from mnar.config import TABLES, options_of
+    from mnar.recipes import RECIPES
+
+    tables = {f"{section}s": table for section, table in TABLES.items()}
+    if kind is not None and kind not in (*tables, "recipes"):
+        raise ValueError(f"nothing called {kind!r} to list; choose from {[*tables, 'recipes']}")
+    for plural, table in tables.items():
+        if kind in (None, plural):
+            console.print(f"[bold]{plural}[/bold]")
+            for name, make in table.items():
+                options = [str(p.replace(annotation=p.empty, kind=p.KEYWORD_ONLY)) for p in options_of(make).values()]
+                console.print(f"  {name}  [dim]{', '.join(options)}[/dim]", highlight=False, soft_wrap=True)
+    if kind in (None, "recipes"):
+        console.print("[bold]recipes[/bold]  [dim]with the paper's accuracy[/dim]")
+        for name, recipe in RECIPES.items():
+            deviation = f" ± {recipe.deviation}" if recipe.deviation is not None else ""
+            console.print(f"  {name}  [dim]{recipe.accuracy}{deviation}[/dim]", highlight=False, soft_wrap=True)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"mnar {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _print_headline(folder: Path) -> None:
+    from mnar.evaluate import headline
+    from mnar.folder import read_metrics
+
+    scores = headline(read_metrics(folder))
+    console.print(
+        f"accuracy {scores['accuracy_median_last_20']:.2%} (median of the last 20 evaluations), "
+        f"{scores['accuracy_final']:.2%} (final), {scores['accuracy_best_on_test']:.2%} (best on test); "
+        f"geometric mean {scores['geometric_mean']:.2%}\n{folder}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def main() -> None:
+    """Every error that a user can mend is one line, not a traceback."""
+    try:
+        app()
+    except Interrupted as error:
+        errors.print(f"{error}", soft_wrap=True, highlight=False)
+        sys.exit(130)
+    except (ValueError, LookupError, OSError, Diverged) as error:
+        errors.print(f"[red]error:[/red] {error}", soft_wrap=True, highlight=False)
+        sys.exit(1)

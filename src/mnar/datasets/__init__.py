@@ -1,0 +1,21 @@
+"""Images or tables and their labels, by name. Each entry takes what the user gave as --data, or None."""
+
+from collections.abc import Callable
+
+from mnar.datasets.cifar import cifar10, cifar100
+from mnar.datasets.digits import digits
+from mnar.datasets.mini_imagenet import mini_imagenet
+from mnar.datasets.mnist import mnist
+from mnar.datasets.npz import npz
+from mnar.types import DataSet
+
+DATASETS: dict[str, Callable[..., DataSet]] = {
+    "digits": digits,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "mnist": mnist,
+    "mini_imagenet": mini_imagenet,
+    "npz": npz,
+}
+
+__all__ = ["DATASETS", "cifar10", "cifar100", "digits", "mini_imagenet", "mnist", "npz"]

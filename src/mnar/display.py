@@ -1,0 +1,93 @@
+"""How a run shows on a terminal: a bar, a health line, and warnings in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from mnar.config import RunConfig
+
+BARS = "▁▂▃▄▅▆▇█"
+MOST_BARS = 40  # classes that fit in a line
+
+
+class TerminalDisplay:
+    """Use as a context manager. Without a terminal it prints one line an evaluation instead of a moving bar."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            console=console,
+        )
+        self.task = self.bar.add_task("", total=None, rate="", accuracy="")
+        self.health = Text("")
+        self.iterations = 0
+        self.live = Live(Group(self.bar, self.health), console=console, refresh_per_second=4)
+
+    def __enter__(self) -> TerminalDisplay:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.live.stop()
+
+    def started(self, config: RunConfig, first_step: int) -> None:
+        self.iterations = config.train.iterations
+        name = f"{config.learner.name} + {config.guidance.name} on {config.dataset.name}, seed {config.seed}"
+        origin = f", from step {first_step}" if first_step else ""
+        self.console.print(f"{name}: {self.iterations:,} steps{origin}", highlight=False)
+        self.bar.update(self.task, description=config.dataset.name, total=self.iterations, completed=first_step)
+
+    def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None:
+        self.bar.update(self.task, completed=step, rate=f"{rate:,.0f} img/s")
+        self.health = Text(health_line(means, share), style="dim")
+        self.live.update(Group(self.bar, self.health))
+
+    def evaluation(self, line: dict[str, Any]) -> None:
+        accuracy = f"test {line['test']['accuracy']:.2%}"
+        self.bar.update(self.task, accuracy=accuracy)
+        if not self.console.is_terminal:
+            gm = line["test"]["geometric_mean"]
+            rate = self.bar.tasks[0].fields["rate"]
+            text = f"step {line['step']:,}/{self.iterations:,}  {accuracy}  gm {gm:.2%}  {rate}  {self.health.plain}"
+            self.console.print(text, highlight=False, soft_wrap=True)
+
+    def warning(self, text: str) -> None:
+        self.console.print(f"[yellow]warning:[/yellow] {text}", highlight=False, soft_wrap=True)
+
+
+def health_line(means: dict[str, float], share: Sequence[float]) -> str:
+    """Mask rate, share of the pseudo-labels per class, transitions in the window, share of empty rows."""
+    parts = [f"loss {means['loss']:.3f}"]
+    if "mask_rate" in means:
+        parts.append(f"mask {means['mask_rate']:.0%}")
+    if share:
+        parts.append(f"pseudo-labels per class {sparkline(share)}")
+    if "guidance/transitions" in means:
+        parts.append(f"transitions {means['guidance/transitions']:,.0f}")
+    if "guidance/empty_row_share" in means:
+        parts.append(f"empty rows {means['guidance/empty_row_share']:.0%}")
+    return " · ".join(parts)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One bar a class, a dot for none; for many classes, how many get nothing."""
+    if len(values) > MOST_BARS:
+        return f"{sum(value > 0 for value in values)} of {len(values)} classes"
+    top = max(values) or 1.0
+    return "".join("·" if value == 0 else BARS[round(value / top * (len(BARS) - 1))] for value in values)

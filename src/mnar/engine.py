@@ -1,0 +1,129 @@
+"""How a step is executed: on which device, in which precision, compiled or not, as one CUDA graph or not.
+
+Nothing here changes what is computed, only how fast; each part chooses itself and can be switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mnar.models.batch_norm import BatchNormLeakyReLU
+
+Choice = bool | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    device: str = "auto"  # "cpu", "cuda", "cuda:1"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    fused: Choice = "auto"  # our own batch-norm kernels
+    compile: Choice = "auto"  # torch.compile for the augmentation, and for the model where `fused` is off
+    cuda_graph: Choice = "auto"  # the whole step as one graph
+
+
+class Engine:
+    def __init__(self, options: EngineOptions) -> None:
+        self.device = _device(options.device)
+        on_gpu = self.device.type == "cuda"
+        bfloat16 = on_gpu if options.precision == "auto" else options.precision == "bfloat16"
+        self.dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self.fused = _chosen(options.fused, on_gpu, "fused", on_gpu)
+        self.compile = _chosen(options.compile, on_gpu, "compile", True)
+        self.cuda_graph = _chosen(options.cuda_graph, on_gpu, "cuda_graph", on_gpu)
+        if on_gpu:
+            torch.backends.cudnn.benchmark = True
+            torch.set_float32_matmul_precision("high")
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """The model on the device, channels last: what the convolutions of a GPU read without a transpose."""
+        for module in model.modules():
+            if isinstance(module, BatchNormLeakyReLU):
+                module.fused = self.fused
+        model = model.to(self.device)
+        if self.device.type == "cuda":
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model
+
+    def network(self, model: nn.Module) -> nn.Module:
+        """The model as the learner calls it. It shares the model's parameters."""
+        network = self.inference(model)
+        if self.compile and not self.fused:
+            network = torch.compile(network, dynamic=False)  # type: ignore[assignment]
+        return network
+
+    def inference(self, model: nn.Module) -> nn.Module:
+        return MixedPrecision(model, self.device, self.dtype) if self.dtype != torch.float32 else model
+
+    def augmentation(self, augment: nn.Module) -> Callable[[Tensor, str], Tensor]:
+        augment = augment.to(self.device)
+        return torch.compile(augment, dynamic=False, fullgraph=True) if self.compile else augment
+
+    def step(self, step: Callable[[], None]) -> Callable[[], None]:
+        return GraphedStep(step) if self.cuda_graph else step
+
+
+class MixedPrecision(nn.Module):
+    """A model under autocast. Only the model: softmax, guidance and banks stay in float32."""
+
+    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.device_type, self.dtype = model, device.type, dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(self.device_type, self.dtype):
+            logits: Tensor = self.model(x)
+        return logits
+
+
+class GraphedStep:
+    """A step that runs as one CUDA graph after a few ordinary runs, all of them real steps of the training."""
+
+    EAGER_STEPS = 3  # kernels get chosen and compiled, the optimiser makes its buffers
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self._step = step
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._stream = torch.cuda.Stream()
+        self._num_eager = 0
+
+    def __call__(self) -> None:
+        if self._graph is None and self._num_eager < self.EAGER_STEPS:
+            self._run_aside()
+            self._num_eager += 1
+            return
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                self._step()
+        self._graph.replay()
+
+    def _run_aside(self) -> None:
+        """On the stream of the later capture, so that what is cached per stream is warm there."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._step()
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"unknown engine.device {name!r}; choose auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"engine.device is {name!r}, but torch sees no CUDA device; choose auto or cpu")
+    return device
+
+
+def _chosen(choice: Choice, default: bool, name: str, possible: bool) -> bool:
+    chosen = default if choice == "auto" else choice
+    if chosen and not possible:
+        raise ValueError(f"engine.{name} needs a CUDA device; choose engine.{name}=false or auto")
+    return chosen

@@ -1,0 +1,137 @@
+"""How good a model is, and how good its pseudo-labels are."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NUM_CONFIDENCE_BINS = 15
+HEADLINE_EVALUATIONS = 20
+STARVED_SHARE_OF_RUN = 0.1  # so long without a pseudo-label is a long time
+COLLAPSED_MASK_RATE = 0.01
+
+
+@torch.no_grad()
+def test_scores(
+    model: nn.Module,
+    images: Tensor,
+    targets: Tensor,
+    prepare: Callable[[Tensor], Tensor],
+    *,
+    num_classes: int,
+) -> tuple[dict[str, Any], Tensor]:
+    """Scores of a model on a test set, and its confusion matrix [true class, predicted class].
+
+    Everything is gathered on the device and read once.
+    """
+    was_training = model.training
+    model.eval()
+    probs = torch.cat([model(prepare(chunk)).float().softmax(1) for chunk in images.split(1000)])
+    model.train(was_training)
+    confidence, predicted = probs.max(1)
+    confusion = count_pairs(targets, predicted, num_classes, num_classes)
+    scores = confusion_scores(confusion.cpu())
+    scores["calibration_error"] = calibration_error(confidence, predicted == targets).item()
+    return scores, confusion
+
+
+def count_pairs(rows: Tensor, columns: Tensor, num_rows: int, num_columns: int) -> Tensor:
+    """How often each (row, column) occurs, [num_rows, num_columns], without a host sync."""
+    counts = torch.zeros(num_rows * num_columns, device=rows.device)
+    counts.scatter_add_(0, rows * num_columns + columns, torch.ones_like(rows, dtype=counts.dtype))
+    return counts.view(num_rows, num_columns)
+
+
+def confusion_scores(confusion: Tensor) -> dict[str, Any]:
+    """Accuracy, geometric mean of the recalls, and precision, recall and share of the predictions per class.
+
+    A class that is never predicted has precision 0; one that is not in the test set counts with recall 0.
+    """
+    confusion = confusion.double()
+    right = confusion.diagonal()
+    recall = right / confusion.sum(1).clamp(min=1)
+    precision = right / confusion.sum(0).clamp(min=1)
+    return {
+        "accuracy": (right.sum() / confusion.sum()).item(),
+        "geometric_mean": geometric_mean(recall.tolist()),
+        "precision": precision.tolist(),
+        "recall": recall.tolist(),
+        "predicted_share": (confusion.sum(0) / confusion.sum()).tolist(),
+    }
+
+
+def geometric_mean(recalls: Sequence[float]) -> float:
+    """prod(recall)^(1/k): zero as soon as one class is forgotten."""
+    if min(recalls) == 0:
+        return 0.0
+    return math.exp(statistics.fmean(math.log(recall) for recall in recalls))
+
+
+def calibration_error(confidence: Tensor, correct: Tensor) -> Tensor:
+    """Expected calibration error: |accuracy - confidence| over equal-width bins, weighted by their size."""
+    bins = (confidence * NUM_CONFIDENCE_BINS).long().clamp(max=NUM_CONFIDENCE_BINS - 1)
+    gap = correct.double() - confidence.double()
+    gap_per_bin = torch.zeros(NUM_CONFIDENCE_BINS, dtype=gap.dtype, device=gap.device).scatter_add_(0, bins, gap)
+    return gap_per_bin.abs().sum() / len(confidence)
+
+
+def pseudo_label_scores(confusion: Tensor) -> dict[str, Any]:
+    """Quality of pseudo-labels from counts [true class, pseudo-label], the last column holding those not accepted."""
+    confusion = confusion.double()
+    accepted = confusion[:, :-1]
+    right, per_label, per_class = accepted.diagonal(), accepted.sum(0), accepted.sum(1)
+    return {
+        "accepted": int(accepted.sum()),
+        "share": (per_label / accepted.sum().clamp(min=1)).tolist(),
+        "error": _ratios(per_class - right, per_class),  # of what is truly c: labelled as something else
+        "precision": _ratios(right, per_label),
+    }
+
+
+def _ratios(part: Tensor, whole: Tensor) -> list[float | None]:
+    return [p / w if w > 0 else None for p, w in zip(part.tolist(), whole.tolist(), strict=True)]
+
+
+def headline(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The figures to quote, from the lines of metrics.jsonl. Best-on-test peeks at the test set and says so."""
+    if not lines:
+        raise ValueError("no evaluation to summarise: the run has not reached its first one (train.eval_every)")
+    accuracy = [line["test"]["accuracy"] for line in lines]
+    means = [line["test"]["geometric_mean"] for line in lines]
+    return {
+        "accuracy_median_last_20": statistics.median(accuracy[-HEADLINE_EVALUATIONS:]),
+        "accuracy_final": accuracy[-1],
+        "accuracy_best_on_test": max(accuracy),
+        "geometric_mean": statistics.median(means[-HEADLINE_EVALUATIONS:]),
+        "num_evaluations": len(lines),
+    }
+
+
+def health_warnings(lines: Sequence[dict[str, Any]], iterations: int, class_names: Sequence[str]) -> dict[str, str]:
+    """What looks wrong with the pseudo-labels of late, in words, by kind."""
+    patience = STARVED_SHARE_OF_RUN * iterations
+    if not lines or "pseudo" not in lines[-1] or lines[-1]["step"] < patience:
+        return {}
+    now = lines[-1]["step"]
+    recent = [line for line in lines if line["step"] > now - patience]
+    warnings = {}
+    shares = zip(*(line["pseudo"]["share"] for line in recent), strict=True)
+    starved = [name for name, share in zip(class_names, shares, strict=True) if not any(share)]
+    if starved:
+        more = f" and {len(starved) - 5} more" if len(starved) > 5 else ""
+        warnings["starved"] = (
+            f"no pseudo-label for {', '.join(starved[:5])}{more} in the {patience:.0f} steps up to {now}: the model is "
+            "forgetting them; try a guidance (prg, prg_last) or a lower learner.threshold"
+        )
+    rates = [line["train"].get("mask_rate", 1.0) for line in recent]
+    if max(rates) < COLLAPSED_MASK_RATE:
+        warnings["collapsed"] = (
+            f"the mask rate has collapsed to {rates[-1]:.2%} in the {patience:.0f} steps up to {now}: almost nothing "
+            "unlabelled is used; try a lower learner.threshold or more labels"
+        )
+    return warnings

@@ -1,0 +1,218 @@
+"""A run folder: its files, who may write to it, and the recorder that fills it while a run goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+import mnar
+from mnar import checkpoint
+from mnar.config import RunConfig
+from mnar.evaluate import health_warnings
+from mnar.train import TrainOptions
+
+CONFIG, SPLIT, ENVIRONMENT = "config.yaml", "split.json", "environment.json"
+METRICS, STATE, MODEL, REPORT = "metrics.jsonl", "state.pt", "model.safetensors", "report.html"
+LOCK = ".lock"
+
+
+class Display(Protocol):
+    """Where a run says how it is getting on."""
+
+    def started(self, config: RunConfig, first_step: int) -> None: ...
+    def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
+    def evaluation(self, line: dict[str, Any]) -> None: ...
+    def warning(self, text: str) -> None: ...
+
+
+class Silent:
+    """A display for nobody."""
+
+    def started(self, config: RunConfig, first_step: int) -> None: ...
+    def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
+    def evaluation(self, line: dict[str, Any]) -> None: ...
+    def warning(self, text: str) -> None: ...
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, even after kill -9."""
+    with (folder / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise FileExistsError(
+                f"{folder} is in use by process {file.read().strip() or '?'}; wait for it, or choose another --out"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def read_config(folder: Path) -> RunConfig:
+    if not (folder / CONFIG).exists():
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no {CONFIG}; name the folder given as --out")
+    try:
+        return RunConfig.from_yaml((folder / CONFIG).read_text())
+    except ValueError as error:
+        raise ValueError(f"{folder / CONFIG}: {error}") from error
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """One dict an evaluation. A last line that a crash cut off is left out; any other damage is an error."""
+    path = folder / METRICS
+    written = path.read_text().splitlines() if path.exists() else []
+    lines = []
+    for number, text in enumerate(written, start=1):
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError as error:
+            if number < len(written):
+                raise ValueError(f"line {number} of {path} is not JSON: {error}") from error
+    return lines
+
+
+def forget_metrics_after(folder: Path, step: int) -> list[dict[str, Any]]:
+    """Drop what was measured after the checkpoint that a run goes on from; it will be measured again."""
+    kept = [line for line in read_metrics(folder) if line["step"] <= step]
+    checkpoint.write_atomically(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
+    return kept
+
+
+class StopFlag:
+    """Set by SIGTERM or Ctrl-C, so that training ends after the step it is in."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.is_set and number == signal.SIGINT:
+            raise KeyboardInterrupt  # asked twice: now
+        self.is_set = True
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[StopFlag]:
+    flag = StopFlag()
+    try:
+        before = {number: signal.signal(number, flag) for number in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not the main thread: signals are somebody else's business
+        before = {}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class RunRecorder:
+    """Keeps what training produces in the run folder (a `train.Recorder`)."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: TrainOptions,
+        class_names: tuple[str, ...],
+        images_per_step: int,
+        first_step: int,
+        device: torch.device,
+        display: Display,
+        stop: StopFlag,
+    ) -> None:
+        self.folder, self.options, self.class_names, self.display = folder, options, class_names, display
+        self.images_per_step, self.first_step, self.stop = images_per_step, first_step, stop
+        self.saved_step = self.last_step = first_step
+        self.lines = forget_metrics_after(folder, first_step)
+        self.config = read_config(folder).to_yaml()
+        self.environment = self._environment(device)
+        self.began = time.monotonic()
+        self.warned: dict[str, str] = {}
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.stop.is_set
+
+    def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None:
+        self.last_step = step
+        self.display.progress(step, self._rate(step), means, pseudo_label_share)
+
+    def evaluation(self, line: dict[str, Any]) -> None:
+        with (self.folder / METRICS).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.lines.append(line)
+        share = line["pseudo"]["share"] if "pseudo" in line else []
+        self.progress(line["step"], line["train"], share)
+        self.display.evaluation(line)
+        warnings = health_warnings(self.lines, self.options.iterations, self.class_names)
+        for kind, text in warnings.items():
+            if kind not in self.warned:  # once, not at every evaluation
+                self.display.warning(text)
+        self.warned = warnings
+
+    def save(self, step: int, state: dict[str, Any], *, must: bool) -> None:
+        """Write a checkpoint. If that fails, the one before stays; a run goes on unless it `must` be saved now."""
+        try:
+            checkpoint.save(self.folder / STATE, {**state, "config": self.config})
+            self._write_environment(step)
+        except OSError as error:
+            kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "none was written yet"
+            text = f"could not save step {step} in {self.folder} ({error.strerror or error}); {kept}"
+            if must:
+                raise OSError(f"{text}; free some space and go on with `mnar train --resume {self.folder}`") from error
+            self.display.warning(f"{text}; training goes on and will try again")
+        else:
+            self.saved_step = step
+
+    def _rate(self, step: int) -> float:
+        """Images a second in this session."""
+        return (step - self.first_step) * self.images_per_step / max(time.monotonic() - self.began, 1e-9)
+
+    def _environment(self, device: torch.device) -> dict[str, Any]:
+        path = self.folder / ENVIRONMENT
+        sessions = json.loads(path.read_text())["sessions"] if path.exists() else []
+        return {
+            "mnar": mnar.__version__,
+            "commit": _commit(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+            "threads": torch.get_num_threads(),
+            "sessions": sessions,
+        }
+
+    def _write_environment(self, step: int) -> None:
+        """Wall-clock figures live here and not in metrics.jsonl, which is the same for a run however often resumed."""
+        session = {
+            "from_step": self.first_step,
+            "to_step": step,
+            "seconds": round(time.monotonic() - self.began, 3),
+            "images_per_second": round(self._rate(step), 1),
+        }
+        environment = {**self.environment, "sessions": [*self.environment["sessions"], session]}
+        checkpoint.write_atomically(self.folder / ENVIRONMENT, json.dumps(environment, indent=1))
+
+
+def _commit() -> str | None:
+    """The commit of a source checkout, with a mark when it has been changed; None for an installed package."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()

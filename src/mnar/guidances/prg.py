@@ -1,0 +1,176 @@
+"""PRG: class-transition tracking based Pseudo-Rectifying Guidance (Duan et al., ICCV 2023).
+
+Watch how each sample's predicted class moves between visits, read the moves as a random walk over classes, and use
+it, over the share each class gets, to rectify every pseudo-label.
+
+    paper    here                 meaning
+    l        bank                 class last predicted for each unlabelled sample; -1 before its first visit
+    C        transitions          moves i -> j in the last `window` batches                          Eq. (track)
+    L        class_usage          mean prediction per batch over the window, as shares
+    H'       guidance_matrix()    random walk on C, self-loop alpha/(k-1), over the class usage      Eq. (sca)
+    p~       forward()            normalise(p * H'[row]), row = argmax p (PRG) or l (PRG^Last)       Eq. (de3)
+
+Where the paper and its published code differ, docs/methods/prg.md says which is followed and why.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mnar import distributed
+from mnar.guidances.guidance import Guidance
+from mnar.types import Task
+
+SMALLEST_SHARE = 1e-12  # a class that nobody predicted: keeps H / L finite
+
+
+class PRG(Guidance):
+    bank: Tensor
+    counts: Tensor
+    events: Tensor
+    usage: Tensor
+    batches: Tensor
+    empty_row_share: Tensor
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        alpha: float = 1.0,
+        window: int = 128,
+        last: bool = False,
+        rescale: bool = True,
+        steps: int = 1,
+        usage: Literal["soft", "hard"] = "soft",
+        empty_row: Literal["onehot", "identity"] = "onehot",
+    ) -> None:
+        super().__init__(task)
+        if not 0 <= alpha < math.inf:
+            raise ValueError(f"alpha is {alpha}; the weight of staying in a class must be finite and not negative")
+        if window < 1:
+            raise ValueError(f"window is {window}; PRG needs at least 1 batch of history (the paper uses 128)")
+        if steps < 1:
+            raise ValueError(f"steps is {steps}; the random walk takes at least 1 step")
+        if usage not in ("soft", "hard"):
+            raise ValueError(f"unknown usage {usage!r}; choose from ['soft', 'hard']")
+        if empty_row not in ("onehot", "identity"):
+            raise ValueError(f"unknown empty_row {empty_row!r}; choose from ['onehot', 'identity']")
+        self.alpha, self.window, self.last, self.rescale = alpha, window, last, rescale
+        self.steps, self.soft_usage, self.empty_row_identity = steps, usage == "soft", empty_row == "identity"
+
+        k = task.num_classes
+        self.nowhere = k * k  # the event code of a sample that did not move
+        # One row more than there are samples: where several rows of a batch are the same sample, all but the last
+        # occurrence write there.
+        self.register_buffer("bank", torch.full((task.num_unlabeled + 1,), -1, dtype=torch.int32))
+        # A running count and the events that make it up: O(window * batch) memory, not O(window * k^2).
+        self.register_buffer("counts", torch.zeros(k * k + 1))  # float32 holds these integers exactly
+        events = torch.full((window, task.batch_unlabeled), self.nowhere, dtype=torch.int32)
+        self.register_buffer("events", events)
+        self.register_buffer("usage", torch.zeros(window, k))
+        self.register_buffer("batches", torch.zeros(1, dtype=torch.int64))  # tracked so far
+        self.register_buffer("empty_row_share", torch.zeros(()))
+
+    @torch.no_grad()
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        self.check(probs, index)
+        probs = probs.detach().float()  # half-precision logits tie, and ties look like transitions
+        label = probs.argmax(1)
+        if self.last:
+            rectified = self._rectify(probs, row=self.bank[index].long())
+            self._track(probs, label, index)
+        else:
+            self._track(probs, label, index)
+            rectified = self._rectify(probs, row=label)
+        return rectified
+
+    @property
+    def transitions(self) -> Tensor:
+        """C: how often a sample moved from class i to class j within the window, [k, k]."""
+        k = self.task.num_classes
+        return self.counts[: self.nowhere].view(k, k)
+
+    @property
+    def class_usage(self) -> Tensor:
+        """L: the share of the predictions that each class got within the window, [k]."""
+        total = self.usage.sum(0)
+        return total / total.sum().clamp(min=SMALLEST_SHARE)
+
+    def guidance_matrix(self) -> Tensor:
+        """H': the random walk over classes, over the share each class gets, [k, k]. Rows matter up to a factor."""
+        walk, empty = self._one_step(torch.arange(self.task.num_classes, device=self.counts.device))
+        matrix = walk
+        for _ in range(self.steps - 1):
+            matrix = matrix @ walk
+            matrix = matrix / matrix.sum(1, keepdim=True)  # keeps many steps within float32
+        return torch.where(empty, 1.0, matrix) if self.empty_row_identity else matrix
+
+    def logs(self) -> dict[str, Tensor]:
+        return {"empty_row_share": self.empty_row_share, "transitions": self.transitions.sum()}
+
+    def matrices(self) -> dict[str, Tensor]:
+        return {"transitions": self.transitions}
+
+    def _one_step(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        """H'[row] before any further step, and which of these rows have no transition: [n, k], [n, 1].
+
+        Only the rows asked for, since k may be 1,000.
+        """
+        walk = self.transitions[row]
+        leaving = walk.sum(1, keepdim=True)
+        walk /= leaving.clamp(min=1)
+        walk.scatter_(1, row.unsqueeze(1), self.alpha / (self.task.num_classes - 1))  # H_ii; not normalised again
+        if self.rescale:
+            walk /= self.class_usage.clamp(min=SMALLEST_SHARE)  # Eq. (sca)
+        return walk, leaving == 0
+
+    def _rectify(self, probs: Tensor, row: Tensor) -> Tensor:
+        visited = (row >= 0).unsqueeze(1)  # PRG^Last leaves a first visit as it is
+        row = row.clamp(min=0)
+        guide, empty = self._one_step(row)
+        if self.steps > 1:
+            guide = self.guidance_matrix()[row]
+        empty &= visited
+        self.empty_row_share.copy_(empty.float().mean())
+
+        rectified = guide * probs  # Eq. (de3)
+        mass = rectified.sum(1, keepdim=True)
+        rectified /= mass
+        guided = visited & (mass > 0) & (mass < math.inf)
+        if self.empty_row_identity:
+            guided &= ~empty
+        return torch.where(guided, rectified, probs)
+
+    def _track(self, probs: Tensor, label: Tensor, index: Tensor) -> None:
+        """Count this batch's moves and forget those of the batch that leaves the window.  Eq. (track)"""
+        usage = probs.mean(0) if self.soft_usage else F.one_hot(label, self.task.num_classes).sum(0).float()
+        usage = distributed.gather(usage.unsqueeze(0)).sum(0)
+        label, index = distributed.gather(label), distributed.gather(index)
+
+        # A sample may stand in the batch more than once. In a stable sort its visits are neighbours, in order, so
+        # the class it comes from is its left neighbour's, or the bank's for the first visit: a sequential loop
+        # without the loop.
+        index, order = index.sort(stable=True)
+        label = label[order].to(torch.int32)
+        again = F.pad(index[1:] == index[:-1], (1, 0))  # same sample as the left neighbour
+        come_from = torch.where(again, label.roll(1), self.bank[index])
+        moved = (come_from >= 0) & (come_from != label)
+        event = torch.where(moved, come_from * self.task.num_classes + label, self.nowhere)
+
+        final = ~again.roll(-1)  # its right neighbour is another sample
+        final[-1] = True
+        self.bank[torch.where(final, index, self.task.num_unlabeled)] = torch.where(final, label, -1)
+
+        slot = self.batches.remainder(self.window)
+        event = F.pad(event, (0, self.events.shape[1] - len(event)), value=self.nowhere)
+        expired = self.events[slot].squeeze(0)
+        one = torch.ones_like(event, dtype=self.counts.dtype)
+        self.counts.scatter_add_(0, expired.long(), -one).scatter_add_(0, event.long(), one)
+        self.events[slot] = event
+        self.usage[slot] = usage
+        self.batches += 1

@@ -1,0 +1,59 @@
+"""FixMatch (Sohn et al., NeurIPS 2020).
+
+Label an unlabelled image by the prediction for its weak view where that is confident, and train its strong view on
+that label.
+
+    paper    here         meaning
+    q_b      probs        prediction for the weak view
+             rectified    the same after the guidance; everything downstream reads it
+    tau      threshold    least confidence of a pseudo-label that is used
+    lambda_u unlabeled_weight
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mnar.guidances.guidance import Guidance
+from mnar.learners.learner import Learner
+from mnar.types import Batch, Step, Task
+
+
+class FixMatch(Learner):
+    views = ("weak", "strong")
+
+    def __init__(
+        self, task: Task, guidance: Guidance, *, threshold: float = 0.95, unlabeled_weight: float = 1.0
+    ) -> None:
+        super().__init__(task, guidance)
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold is {threshold}; a confidence lies between 0 and 1 (the paper uses 0.95)")
+        if unlabeled_weight < 0:
+            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        self.threshold, self.unlabeled_weight = threshold, unlabeled_weight
+
+    def forward(self, model: nn.Module, batch: Batch) -> Step:
+        weak, strong = batch.u["weak"], batch.u["strong"]
+        # One forward for all: the batch-norm statistics are those of the whole step, as in the published code.
+        logits = model(torch.cat([batch.x, weak, strong])).float()
+        logits_x, logits_weak, logits_strong = logits.split([len(batch.x), len(weak), len(strong)])
+        labeled = F.cross_entropy(logits_x, batch.y)  # Eq. 3
+
+        probs = logits_weak.detach().softmax(1)
+        rectified = self.guidance(probs, batch.u_index)
+        confidence, target = rectified.max(1)
+        mask = confidence >= self.threshold
+        self.note_pseudo_labels(target, mask)
+
+        # The mean is over all of the batch: few confident samples make a small loss, not a noisy one.
+        unlabeled = (mask * F.cross_entropy(logits_strong, target, reduction="none")).mean()  # Eq. 4
+        loss = labeled + self.unlabeled_weight * unlabeled
+        logs = {
+            "loss": loss.detach(),
+            "loss/labeled": labeled.detach(),
+            "loss/unlabeled": unlabeled.detach(),
+            "mask_rate": mask.float().mean(),
+        }
+        return Step(loss, logs)

@@ -1,0 +1,96 @@
+"""The two streams: which rows a step sees, and the batch that they become on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from mnar import distributed
+from mnar.types import Batch, DataSet, Split
+
+STEPS_AHEAD = 64  # rows are drawn on the host and copied to the device for so many steps at a time
+
+
+class Loader:
+    """Draws rows for a step from (seed, step) alone, so that resuming needs no sampler state.
+
+    Labelled rows repeat; unlabelled rows are distinct within a batch and independent across batches, so a sample's
+    second visit can come at once: with epoch-wise permutations PRG would see no transition for a whole epoch.
+    """
+
+    def __init__(
+        self,
+        data: DataSet,
+        split: Split,
+        augment: Callable[[Tensor, str], Tensor],
+        *,
+        views: Sequence[str],
+        batch_labeled: int,
+        batch_unlabeled: int,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.num_labeled, self.num_unlabeled = len(split.labeled_index), len(split.unlabeled_index)
+        if batch_labeled < 1 or batch_unlabeled < 1:
+            raise ValueError(f"batch sizes are {batch_labeled} and {batch_unlabeled}; each must be at least 1")
+        if batch_unlabeled > self.num_unlabeled:
+            raise ValueError(
+                f"train.batch_unlabeled is {batch_unlabeled}, but there are {self.num_unlabeled} unlabelled samples "
+                f"and a batch holds each at most once; choose at most {self.num_unlabeled}"
+            )
+        self.augment, self.views, self.seed, self.device = augment, tuple(views), seed, device
+        self.batch_labeled, self.batch_unlabeled = batch_labeled, batch_unlabeled
+        # uint8 on the device: a quarter of float32's memory; cast after the crop
+        self._inputs, self._targets = data.train_x.to(device), data.train_y.to(device)
+        self._labeled_rows = torch.from_numpy(split.labeled_index).to(device)
+        self._unlabeled_rows = torch.from_numpy(split.unlabeled_index).to(device)
+        self.unlabeled_targets = self._targets[self._unlabeled_rows]  # for scores only; no learner sees it
+        # Fixed addresses, for CUDA graphs.
+        local = slice(distributed.rank(), None, distributed.world_size())
+        self._local = local
+        self._x_index = torch.zeros(len(range(batch_labeled)[local]), dtype=torch.int64, device=device)
+        self._u_index = torch.zeros(len(range(batch_unlabeled)[local]), dtype=torch.int64, device=device)
+        self._drawn_from = -1
+        self._drawn: tuple[Tensor, Tensor] | None = None
+
+    def indices(self, step: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rows of one step: of the labelled set, and of the unlabelled set."""
+        random = np.random.default_rng([self.seed, step])
+        x_index = random.integers(self.num_labeled, size=self.batch_labeled)
+        u_index = random.choice(self.num_unlabeled, size=self.batch_unlabeled, replace=False)
+        return x_index, u_index
+
+    def seek(self, step: int) -> None:
+        """Make `step` the one that `batch` reads."""
+        block, offset = divmod(step, STEPS_AHEAD)
+        if self._drawn is None or block != self._drawn_from:
+            self._drawn, self._drawn_from = self._draw(block), block
+        x_index, u_index = self._drawn
+        self._x_index.copy_(x_index[offset])
+        self._u_index.copy_(u_index[offset])
+
+    def batch(self) -> Batch:
+        """The batch of the step last sought. Only device work: it can be part of a CUDA graph."""
+        x_rows, u_rows = self._labeled_rows[self._x_index], self._unlabeled_rows[self._u_index]
+        unlabeled = self._inputs[u_rows]
+        return Batch(
+            x=self.augment(self._inputs[x_rows], "weak"),
+            y=self._targets[x_rows],
+            x_index=self._x_index,
+            u={view: self.augment(unlabeled, view) for view in self.views},
+            u_index=self._u_index,
+        )
+
+    def _draw(self, block: int) -> tuple[Tensor, Tensor]:
+        first = block * STEPS_AHEAD
+        drawn = [self.indices(step) for step in range(first, first + STEPS_AHEAD)]
+        x_index, u_index = (
+            torch.from_numpy(np.stack(rows)[:, self._local].copy()) for rows in zip(*drawn, strict=True)
+        )
+        if self.device.type == "cuda":  # from pinned memory the copy does not hold up the host
+            x_index, u_index = x_index.pin_memory(), u_index.pin_memory()
+        return x_index.to(self.device, non_blocking=True), u_index.to(self.device, non_blocking=True)

@@ -1,0 +1,66 @@
+"""Batch norm followed by LeakyReLU, after a residual sum where there is one."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+TRITON_IS_INSTALLED = find_spec("triton") is not None
+
+
+class BatchNormLeakyReLU(nn.BatchNorm2d):
+    """Plain PyTorch operations; in training on a GPU, Triton kernels that read and write memory less often.
+
+    Set `fused` to False for plain operations everywhere. `torch.compile` sees only those, and fuses them.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    momentum: float
+
+    def __init__(self, channels: int, *, slope: float, momentum: float, eps: float = 1e-5) -> None:
+        super().__init__(channels, eps=eps, momentum=momentum)
+        self.slope = slope
+        self.fused = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._can_fuse(x):
+            return self._add_fused(x, None)[1]
+        return F.leaky_relu(super().forward(x), self.slope)
+
+    def add(self, x: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The sum, which goes on along the skip path, and the activated norm of it; no skip adds nothing."""
+        if skip is None:
+            return x, self(x)
+        if self._can_fuse(x) and self._can_fuse(skip) and x.shape == skip.shape and x.dtype == skip.dtype:
+            return self._add_fused(x, skip)
+        total = x + skip
+        return total, self(total)
+
+    def _can_fuse(self, x: Tensor) -> bool:
+        return (
+            self.fused
+            and self.training
+            and x.is_cuda
+            and TRITON_IS_INSTALLED
+            and not torch.compiler.is_compiling()
+            and x.get_device() == torch.cuda.current_device()
+            and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
+            and self.weight.dtype == torch.float32
+            and x.is_contiguous(memory_format=torch.channels_last)
+            and x.numel() > self.num_features  # one value per channel has no variance: PyTorch says so
+        )
+
+    def _add_fused(self, x: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+        from mnar.models.fused_norm import add_norm_leaky_relu  # not above: only GPU installs have Triton
+
+        return add_norm_leaky_relu(
+            *(x, skip, self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked),
+            momentum=self.momentum,
+            eps=self.eps,
+            slope=self.slope,
+        )

@@ -1,0 +1,150 @@
+"""Residual sum, batch norm and LeakyReLU in Triton, for training on a GPU.
+
+These operations are bound by memory, so what counts is how often a tensor is read or written. A channels-last
+tensor is a matrix [rows = n h w, channels] in row-major order, and over it go two passes each way:
+
+    forward    gather_moments    reads x (and skip), writes their sum s
+               normalise         reads s, writes y
+    backward   gather_gradients  reads s and dy
+               input_gradient    reads s and dy (and the gradient along the skip path), writes ds
+
+with a small kernel between the two, which combines what the programs of the first pass gathered. For the
+backward pass only s is kept: the sign that LeakyReLU's slope depends on is computed again from it. The second
+pass goes through the rows backwards, because the last ones are what the cache still holds.
+
+    y = leaky(z)        z = w (s - mean) rstd + b       s = x + skip
+    g = dy leaky'(z)    db = sum g                      dw = sum g (s - mean) rstd
+    ds = w rstd (g - db / rows - (s - mean) rstd dw / rows) + gradient along the skip path
+"""
+
+# mypy: allow-untyped-calls
+# (Triton has no type stubs)
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mnar.models import norm_kernels as kernels
+
+TILE_ELEMENTS = 4096  # what a program reads at a time: 16 elements a thread, two 16-byte loads of bfloat16
+NUM_WARPS = 8
+GATHER_PROGRAMS = 132 * 6  # at most; an H200 has 132 multiprocessors, and runs two, three or six programs on each
+APPLY_TILES = 4  # per program
+
+
+class Tiling:
+    """How the matrix is shared out: a program has a chunk of rows, and goes through it tile by tile."""
+
+    def __init__(self, x: Tensor) -> None:
+        channels = x.shape[1]
+        num_rows = x.numel() // channels
+        block_channels = triton.next_power_of_2(channels)
+        block_rows = max(TILE_ELEMENTS // block_channels, 1)
+        num_tiles = triton.cdiv(num_rows, block_rows)
+        gather_tiles = triton.cdiv(num_tiles, GATHER_PROGRAMS)
+        num_chunks = triton.cdiv(num_tiles, gather_tiles)
+        blocks = {
+            "num_rows": num_rows,
+            "CHANNELS": channels,
+            "BLOCK_ROWS": block_rows,
+            "BLOCK_CHANNELS": block_channels,
+            "num_warps": NUM_WARPS,
+        }
+
+        self.partial_shape = (2, channels, num_chunks)
+        self.gather_grid = (num_chunks,)
+        self.gather_sizes = {**blocks, "tiles": gather_tiles}
+        self.combine_grid = (channels,)
+        self.combine_sizes = {
+            "num_rows": num_rows,
+            "chunk_rows": gather_tiles * block_rows,
+            "num_chunks": num_chunks,
+            "BLOCK_CHUNKS": triton.next_power_of_2(num_chunks),
+        }
+        self.apply_grid = (triton.cdiv(num_tiles, APPLY_TILES),)
+        self.apply_sizes = {**blocks, "tiles": APPLY_TILES}
+
+
+def add_norm_leaky_relu(
+    x: Tensor,
+    skip: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    num_batches_tracked: Tensor,
+    *,
+    momentum: float,
+    eps: float,
+    slope: float,
+) -> tuple[Tensor, Tensor]:
+    """The sum of x and skip, and its activated norm; the running statistics are updated in place.
+
+    x and skip are channels-last and of one shape and type; all else is float32.
+    """
+    total, activated = _AddNormLeakyReLU.apply(
+        x, skip, weight, bias, running_mean, running_var, num_batches_tracked, momentum, eps, slope
+    )
+    return (x if skip is None else total), activated
+
+
+class _AddNormLeakyReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        skip: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        num_batches_tracked: Tensor,
+        momentum: float,
+        eps: float,
+        slope: float,
+    ) -> tuple[Tensor | None, Tensor]:
+        tiling = Tiling(x)
+        partial = weight.new_empty(tiling.partial_shape)
+        mean, rstd = torch.empty_like(weight), torch.empty_like(weight)
+        total = x if skip is None else torch.empty_like(x)
+        activated = torch.empty_like(x)
+        kernels.gather_moments[tiling.gather_grid](
+            x, skip, total, partial, HAS_SKIP=skip is not None, **tiling.gather_sizes
+        )
+        kernels.combine_moments[tiling.combine_grid](
+            *(partial, mean, rstd, running_mean, running_var, num_batches_tracked, momentum, eps),
+            **tiling.combine_sizes,
+        )
+        kernels.normalise[tiling.apply_grid](total, activated, mean, rstd, weight, bias, slope, **tiling.apply_sizes)
+        ctx.save_for_backward(total, mean, rstd, weight, bias)
+        ctx.slope, ctx.has_skip = slope, skip is not None
+        ctx.set_materialize_grads(False)  # the sum often has no other use, and then no gradient to be read
+        return (None if skip is None else total), activated
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_total: Tensor | None, grad_activated: Tensor | None) -> tuple[Any, ...]:
+        total, mean, rstd, weight, bias = ctx.saved_tensors
+        if grad_activated is None:
+            return grad_total, (grad_total if ctx.has_skip else None), *(None,) * 8
+        grad_activated = grad_activated.contiguous(memory_format=torch.channels_last)
+        if grad_total is not None:
+            grad_total = grad_total.contiguous(memory_format=torch.channels_last)
+        tiling = Tiling(total)
+        partial = weight.new_empty(tiling.partial_shape)
+        grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(bias)
+        grad_x = torch.empty_like(total)
+        norm = (mean, rstd, weight, bias, ctx.slope)
+        kernels.gather_gradients[tiling.gather_grid](total, grad_activated, partial, *norm, **tiling.gather_sizes)
+        kernels.combine_gradients[tiling.combine_grid](partial, rstd, grad_weight, grad_bias, **tiling.combine_sizes)
+        kernels.input_gradient[tiling.apply_grid](
+            *(total, grad_activated, grad_total, grad_x, grad_weight, grad_bias, *norm),
+            HAS_GRAD_TOTAL=grad_total is not None,
+            **tiling.apply_sizes,
+        )
+        return grad_x, (grad_x if ctx.has_skip else None), grad_weight, grad_bias, *(None,) * 6

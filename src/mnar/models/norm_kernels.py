@@ -1,0 +1,227 @@
+"""The Triton kernels of fused_norm: its docstring has the formulas and says which kernel makes which pass.
+
+A program has all channels of a chunk of rows, `tiles` times BLOCK_ROWS of them; a combining program has one
+channel of what all chunks gave.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+# (Triton has no type stubs, and a kernel's pointer arguments have no Python type)
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gather_moments(
+    x,
+    skip,
+    total,
+    partial,
+    num_rows,
+    tiles,
+    HAS_SKIP: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_CHANNELS: tl.constexpr,
+):
+    """Write total = x + skip; partial gets mean and sum of squared deviations of this program's rows."""
+    first_tile = tl.program_id(0) * tiles
+    num_mine = tl.minimum(tiles * BLOCK_ROWS, num_rows - first_tile * BLOCK_ROWS).to(tl.float32)
+    # Deviations from a row of the data, not from zero: the square of a large mean would drown the variance
+    first_row = tl.cast(first_tile, tl.int64) * (BLOCK_ROWS * CHANNELS)
+    shift = _per_channel(x + first_row, CHANNELS, BLOCK_CHANNELS)
+    if HAS_SKIP:
+        shift += _per_channel(skip + first_row, CHANNELS, BLOCK_CHANNELS)
+    sums = tl.zeros((BLOCK_ROWS, BLOCK_CHANNELS), tl.float32)
+    squares = tl.zeros((BLOCK_ROWS, BLOCK_CHANNELS), tl.float32)
+    for step in range(tiles):
+        start, offsets, inside = _tile(first_tile + step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
+        value = tl.load(x + start + offsets, inside, 0.0)
+        if HAS_SKIP:
+            value = (value.to(tl.float32) + tl.load(skip + start + offsets, inside, 0.0)).to(value.dtype)
+            tl.store(total + start + offsets, value, inside)
+        deviation = tl.where(inside, value.to(tl.float32) - shift, 0.0)
+        sums += deviation
+        squares += deviation * deviation
+    mean = tl.sum(sums, 0) / num_mine
+    spread = tl.sum(squares, 0) - num_mine * mean * mean
+    _store_partial(partial, tl.sum(shift, 0) + mean, spread, CHANNELS, BLOCK_CHANNELS)
+
+
+@triton.jit
+def combine_moments(
+    partial,
+    mean,
+    rstd,
+    running_mean,
+    running_var,
+    num_batches_tracked,
+    momentum,
+    eps,
+    num_rows,
+    chunk_rows,
+    num_chunks,
+    BLOCK_CHUNKS: tl.constexpr,
+):
+    """One channel: combine the programs' moments (Chan et al., 1979), and update the running statistics."""
+    channel = tl.program_id(0)
+    means = _partial_of(partial, 0, channel, num_chunks, BLOCK_CHUNKS)
+    spreads = _partial_of(partial, 1, channel, num_chunks, BLOCK_CHUNKS)
+    remaining = num_rows - tl.arange(0, BLOCK_CHUNKS) * chunk_rows
+    weights = tl.maximum(tl.minimum(remaining, chunk_rows), 0).to(tl.float32)
+    batch_mean = tl.sum(weights * means, 0) / num_rows
+    between = means - batch_mean
+    spread = tl.sum(spreads + weights * between * between, 0)
+
+    tl.store(mean + channel, batch_mean)
+    tl.store(rstd + channel, 1.0 / tl.sqrt(spread / num_rows + eps))
+    old_mean = tl.load(running_mean + channel)
+    old_var = tl.load(running_var + channel)
+    tl.store(running_mean + channel, old_mean + momentum * (batch_mean - old_mean))
+    tl.store(running_var + channel, old_var + momentum * (spread / (num_rows - 1) - old_var))
+    if channel == 0:
+        tl.store(num_batches_tracked, tl.load(num_batches_tracked) + 1)
+
+
+@triton.jit
+def normalise(
+    total,
+    activated,
+    mean,
+    rstd,
+    weight,
+    bias,
+    slope,
+    num_rows,
+    tiles,
+    CHANNELS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_CHANNELS: tl.constexpr,
+):
+    mean = _per_channel(mean, CHANNELS, BLOCK_CHANNELS)
+    scale = _per_channel(weight, CHANNELS, BLOCK_CHANNELS) * _per_channel(rstd, CHANNELS, BLOCK_CHANNELS)
+    bias = _per_channel(bias, CHANNELS, BLOCK_CHANNELS)
+    last_tile = (tl.num_programs(0) - tl.program_id(0)) * tiles - 1
+    for step in range(tiles):
+        start, offsets, inside = _tile(last_tile - step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
+        value = tl.load(total + start + offsets, inside, 0.0)
+        z = (value.to(tl.float32) - mean) * scale + bias
+        tl.store(activated + start + offsets, tl.where(z > 0, z, slope * z).to(value.dtype), inside)
+
+
+@triton.jit
+def gather_gradients(
+    total,
+    grad_activated,
+    partial,
+    mean,
+    rstd,
+    weight,
+    bias,
+    slope,
+    num_rows,
+    tiles,
+    CHANNELS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_CHANNELS: tl.constexpr,
+):
+    """Partial gets the sums of g and of g (s - mean) over this program's rows."""
+    mean = _per_channel(mean, CHANNELS, BLOCK_CHANNELS)
+    scale = _per_channel(weight, CHANNELS, BLOCK_CHANNELS) * _per_channel(rstd, CHANNELS, BLOCK_CHANNELS)
+    bias = _per_channel(bias, CHANNELS, BLOCK_CHANNELS)
+    grad_sums = tl.zeros((BLOCK_ROWS, BLOCK_CHANNELS), tl.float32)
+    product_sums = tl.zeros((BLOCK_ROWS, BLOCK_CHANNELS), tl.float32)
+    first_tile = tl.program_id(0) * tiles
+    for step in range(tiles):
+        start, offsets, inside = _tile(first_tile + step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
+        value = tl.load(total + start + offsets, inside, 0.0).to(tl.float32)
+        grad = tl.load(grad_activated + start + offsets, inside, 0.0).to(tl.float32)
+        deviation = value - mean
+        grad = tl.where(deviation * scale + bias > 0, grad, slope * grad)
+        grad_sums += grad
+        product_sums += grad * deviation
+    _store_partial(partial, tl.sum(grad_sums, 0), tl.sum(product_sums, 0), CHANNELS, BLOCK_CHANNELS)
+
+
+@triton.jit
+def combine_gradients(
+    partial, rstd, grad_weight, grad_bias, num_rows, chunk_rows, num_chunks, BLOCK_CHUNKS: tl.constexpr
+):
+    channel = tl.program_id(0)
+    grad = tl.sum(_partial_of(partial, 0, channel, num_chunks, BLOCK_CHUNKS), 0)
+    product = tl.sum(_partial_of(partial, 1, channel, num_chunks, BLOCK_CHUNKS), 0)
+    tl.store(grad_bias + channel, grad)
+    tl.store(grad_weight + channel, product * tl.load(rstd + channel))
+
+
+@triton.jit
+def input_gradient(
+    total,
+    grad_activated,
+    grad_total,
+    grad_x,
+    grad_weight,
+    grad_bias,
+    mean,
+    rstd,
+    weight,
+    bias,
+    slope,
+    num_rows,
+    tiles,
+    HAS_GRAD_TOTAL: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_CHANNELS: tl.constexpr,
+):
+    mean = _per_channel(mean, CHANNELS, BLOCK_CHANNELS)
+    rstd = _per_channel(rstd, CHANNELS, BLOCK_CHANNELS)
+    scale = _per_channel(weight, CHANNELS, BLOCK_CHANNELS) * rstd
+    bias = _per_channel(bias, CHANNELS, BLOCK_CHANNELS)
+    mean_grad = _per_channel(grad_bias, CHANNELS, BLOCK_CHANNELS) / num_rows
+    mean_product = _per_channel(grad_weight, CHANNELS, BLOCK_CHANNELS) * rstd / num_rows
+    last_tile = (tl.num_programs(0) - tl.program_id(0)) * tiles - 1
+    for step in range(tiles):
+        start, offsets, inside = _tile(last_tile - step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
+        value = tl.load(total + start + offsets, inside, 0.0)
+        grad = tl.load(grad_activated + start + offsets, inside, 0.0).to(tl.float32)
+        deviation = value.to(tl.float32) - mean
+        grad = tl.where(deviation * scale + bias > 0, grad, slope * grad)
+        grad = scale * (grad - mean_grad - deviation * mean_product)
+        if HAS_GRAD_TOTAL:
+            grad += tl.load(grad_total + start + offsets, inside, 0.0).to(tl.float32)
+        tl.store(grad_x + start + offsets, grad.to(value.dtype), inside)
+
+
+@triton.jit
+def _tile(tile, num_rows, CHANNELS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
+    """Where the tile starts (in 64 bits: a tensor may exceed 2^31 elements), offsets in it, and its mask."""
+    row = tl.arange(0, BLOCK_ROWS)[:, None]
+    channel = tl.arange(0, BLOCK_CHANNELS)[None, :]
+    start = tl.cast(tile, tl.int64) * (BLOCK_ROWS * CHANNELS)
+    inside = (tile * BLOCK_ROWS + row < num_rows) & (channel < CHANNELS)
+    return start, row * CHANNELS + channel, inside
+
+
+@triton.jit
+def _per_channel(values, CHANNELS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
+    channel = tl.arange(0, BLOCK_CHANNELS)
+    return tl.load(values + channel, channel < CHANNELS, 0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
+def _store_partial(partial, first, second, CHANNELS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
+    """Into [2, channels, chunks]: what the combining kernel reads for its channel lies side by side."""
+    channel = tl.arange(0, BLOCK_CHANNELS)
+    mine = partial + channel * tl.num_programs(0) + tl.program_id(0)
+    tl.store(mine, first, channel < CHANNELS)
+    tl.store(mine + CHANNELS * tl.num_programs(0), second, channel < CHANNELS)
+
+
+@triton.jit
+def _partial_of(partial, which: tl.constexpr, channel, num_chunks, BLOCK_CHUNKS: tl.constexpr):
+    index = tl.arange(0, BLOCK_CHUNKS)
+    start = (which * tl.num_programs(0) + channel) * num_chunks  # one program per channel
+    return tl.load(partial + start + index, index < num_chunks, 0.0)

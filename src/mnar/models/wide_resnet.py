@@ -1,0 +1,76 @@
+"""Wide residual networks (Zagoruyko and Komodakis, 2016) as semi-supervised learning uses them: WRN-28-2.
+
+Pre-activation blocks with LeakyReLU, no dropout, no convolution bias. The shortcut of every width-changing
+block takes the activated input, as in the published PRG code; FixMatch's TensorFlow code does so in the first
+stage only.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from mnar.models.batch_norm import BatchNormLeakyReLU
+from mnar.models.classifier import Classifier, image_channels
+
+
+class WideResNet(Classifier):
+    """WRN-depth-width; `momentum` is the batch's share in the running statistics, `slope` is LeakyReLU's."""
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        depth: int = 28,
+        width: int = 2,
+        momentum: float = 0.001,
+        slope: float = 0.1,
+    ) -> None:
+        blocks_per_stage, rest = divmod(depth - 4, 6)
+        if blocks_per_stage < 1 or rest:
+            raise ValueError(f"depth must be 6n + 4 with n >= 1, such as 10, 16, 22, 28 or 40; got {depth}")
+        super().__init__(64 * width, num_classes)
+        nn.init.zeros_(self.head.bias)
+
+        channels = 16
+        self.stem = _convolution(image_channels(input_shape), channels, 3, stride=1)
+        self.blocks = nn.ModuleList()
+        for out_channels, first_stride in ((16 * width, 1), (32 * width, 2), (64 * width, 2)):
+            for block in range(blocks_per_stage):
+                stride = first_stride if block == 0 else 1
+                self.blocks.append(PreActivationBlock(channels, out_channels, stride, momentum, slope))
+                channels = out_channels
+        self.norm = BatchNormLeakyReLU(channels, slope=slope, momentum=momentum)
+
+    def features(self, x: Tensor) -> Tensor:
+        residual: Tensor = self.stem(x)
+        skip: Tensor | None = None
+        for block in self.blocks:
+            residual, skip = block(residual, skip)
+        _, activated = self.norm.add(residual, skip)
+        return activated.mean((2, 3))
+
+
+class PreActivationBlock(nn.Module):
+    """Takes and returns residual and skip unadded: the next norm adds them in a pass that it makes anyway."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, momentum: float, slope: float) -> None:
+        super().__init__()
+        self.norm1 = BatchNormLeakyReLU(in_channels, slope=slope, momentum=momentum)
+        self.conv1 = _convolution(in_channels, out_channels, 3, stride)
+        self.norm2 = BatchNormLeakyReLU(out_channels, slope=slope, momentum=momentum)
+        self.conv2 = _convolution(out_channels, out_channels, 3, stride=1)
+        same_shape = in_channels == out_channels and stride == 1
+        self.shortcut = None if same_shape else _convolution(in_channels, out_channels, 1, stride)
+
+    def forward(self, residual: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+        total, activated = self.norm1.add(residual, skip)
+        residual = self.conv2(self.norm2(self.conv1(activated)))
+        skip = total if self.shortcut is None else self.shortcut(activated)
+        return residual, skip
+
+
+def _convolution(in_channels: int, out_channels: int, size: int, stride: int) -> nn.Conv2d:
+    convolution = nn.Conv2d(in_channels, out_channels, size, stride, padding=size // 2, bias=False)
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")  # N(0, sqrt(2 / (k k out)))
+    return convolution

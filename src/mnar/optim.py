@@ -1,0 +1,44 @@
+"""SGD with its parameter groups, the cosine schedule, and the moving average that is evaluated."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def sgd(model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float) -> torch.optim.SGD:
+    """Nesterov SGD; weight decay on kernels and matrices only, not on biases and batch-norm.
+
+    `lr` is a tensor on the device, changed in place by the schedule, so that a CUDA graph sees it change.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
+
+
+def cosine(progress: Tensor) -> Tensor:
+    """FixMatch's schedule: the factor on the learning rate, from 1 to cos(7 pi / 16) = 0.195."""
+    return torch.cos(progress * (7 * math.pi / 16))
+
+
+class Average:
+    """Exponential moving average of a model. Parameters are averaged, batch-norm statistics copied."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self._averages: list[Tensor] = list(self.model.parameters())
+        self._parameters: list[Tensor] = list(model.parameters())
+        self._copies, self._buffers = list(self.model.buffers()), list(model.buffers())
+
+    @torch.no_grad()
+    def update(self) -> None:
+        torch._foreach_lerp_(self._averages, self._parameters, 1 - self.decay)
+        torch._foreach_copy_(self._copies, self._buffers)

@@ -1,0 +1,14 @@
+"""Who keeps a label: the class counts of the papers, and the draw that follows them."""
+
+from collections.abc import Callable
+
+from mnar.protocols.balanced import balanced
+from mnar.protocols.cadr import cadr
+from mnar.protocols.darp import darp
+from mnar.protocols.own import own
+from mnar.protocols.split import split
+from mnar.types import Counts
+
+PROTOCOLS: dict[str, Callable[..., Counts]] = {"cadr": cadr, "own": own, "darp": darp, "balanced": balanced}
+
+__all__ = ["PROTOCOLS", "balanced", "cadr", "darp", "own", "split"]

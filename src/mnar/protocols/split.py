@@ -1,0 +1,58 @@
+"""From counts to rows: which samples of a training set keep their label, and which are unlabelled."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from mnar.datasets.labels import class_labels
+from mnar.types import Counts, Split
+
+
+def split(
+    targets: npt.ArrayLike | Tensor,
+    counts: Counts,
+    *,
+    seed: int,
+    include_labeled: bool = True,
+) -> Split:
+    """Draw the labelled rows of each class, then the unlabelled ones from what is left of it.
+
+    With `include_labeled` the labelled rows are unlabelled data too, as in the published code.
+    """
+    num_classes = len(counts.labeled)
+    if counts.unlabeled is not None and len(counts.unlabeled) != num_classes:
+        raise ValueError(
+            f"counts name {num_classes} labelled and {len(counts.unlabeled)} unlabelled classes; "
+            "give one number per class in both"
+        )
+    if isinstance(targets, Tensor):
+        targets = targets.cpu().numpy()
+    labels = class_labels(targets, "targets", num_classes)
+
+    held = np.bincount(labels, minlength=num_classes)
+    for c, asked in enumerate(counts.labeled):
+        if not 0 <= asked <= held[c]:
+            raise ValueError(
+                f"class {c} was asked for {asked} labelled samples and holds {held[c]}; "
+                "ask for fewer labels, or for as many classes as the data has"
+            )
+
+    rng = np.random.default_rng(seed)
+    members = np.split(np.argsort(labels, kind="stable"), np.cumsum(held)[:-1])
+    # all labelled draws come first, so they do not depend on what is asked of the unlabelled part
+    labeled = [rng.choice(rows, asked, replace=False) for rows, asked in zip(members, counts.labeled, strict=True)]
+    unlabeled = [np.setdiff1d(rows, drawn) for rows, drawn in zip(members, labeled, strict=True)]
+    if counts.unlabeled is not None:
+        unlabeled = [
+            rng.choice(left, min(asked, len(left)), replace=False)
+            for left, asked in zip(unlabeled, counts.unlabeled, strict=True)
+        ]
+    if include_labeled:
+        unlabeled = unlabeled + labeled
+    return Split(_sorted_rows(labeled), _sorted_rows(unlabeled))
+
+
+def _sorted_rows(per_class: list[npt.NDArray[np.intp]]) -> npt.NDArray[np.int64]:
+    return np.sort(np.concatenate(per_class)).astype(np.int64)

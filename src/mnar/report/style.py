@@ -1,0 +1,166 @@
+"""How every figure looks: colours, type, panels, ticks. matplotlib is imported with the first figure."""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from mnar.report.record import Floats, Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WIDTH = 10.0  # inches of a full-width figure: 960 CSS pixels
+MOST_NAMED_CLASSES = 20  # above this, class names and numbers in cells would not be legible
+LONGEST_LEVEL_NAME = 2  # characters; longer names stand upright below a panel
+
+# Okabe and Ito's colours, told apart with any colour vision, without the yellow that is too pale for lines.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555")
+LINE_STYLES = ("-", "--", ":")  # methods past the end of the palette begin it again with the next style
+INK, FAINT = "#222222", "#BBBBBB"
+
+RC: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"],
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.labelsize": 9,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#888888",
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#888888",
+    "ytick.color": "#888888",
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "text.color": INK,
+    "text.parse_math": False,  # a class may be called "$5"
+    "svg.fonttype": "none",  # text stays text, in the reader's own font
+    "svg.hashsalt": "mnar",  # the same runs give the same bytes
+}
+
+
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Draw in this style and leave matplotlib's own settings alone."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
+        from matplotlib import rc_context
+
+        with rc_context(RC):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+@styled
+def svg(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def colours(methods: Iterable[str]) -> dict[str, str]:
+    return {method: PALETTE[i % len(PALETTE)] for i, method in enumerate(methods)}
+
+
+def line_styles(methods: Iterable[str]) -> dict[str, str]:
+    return {method: LINE_STYLES[i // len(PALETTE) % len(LINE_STYLES)] for i, method in enumerate(methods)}
+
+
+def lighter(colour: str) -> str:
+    from matplotlib.colors import to_hex, to_rgb
+
+    red, green, blue = ((1 + channel) / 2 for channel in to_rgb(colour))
+    return to_hex((red, green, blue))
+
+
+def panels(count: int, *, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """`count` panels in rows, each `height` inches high; a row that is not full makes a narrower figure."""
+    from matplotlib.figure import Figure
+
+    rows, width = math.ceil(count / columns), WIDTH / columns
+    columns = min(columns, count)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    axes = list(grid.flat)
+    for unused in axes[count:]:
+        unused.remove()
+    return figure, axes[:count]
+
+
+def stacked(count: int, *, height: float) -> tuple[Figure, list[SubFigure]]:
+    """`count` full-width strips, each `height` inches high, with panels of their own."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height * count), layout="constrained")
+    return figure, list(figure.subfigures(count, 1, squeeze=False).flat)
+
+
+def class_names(run: Run) -> list[str]:
+    """Names from the most labels to the fewest, short enough for an axis."""
+    names = [str(run.split["class_names"][i]) for i in run.class_order]
+    return [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
+
+
+def room_for_names(runs: Sequence[Run]) -> float:
+    """Inches that the longest upright class name takes below a panel."""
+    longest = max((len(name) for run in runs if is_named(run) for name in class_names(run)), default=0)
+    return 0.07 * longest if longest > LONGEST_LEVEL_NAME else 0.0
+
+
+def is_named(run: Run) -> bool:
+    return run.num_classes <= MOST_NAMED_CLASSES
+
+
+def class_ticks(axis: Any, names: Sequence[str], *, upright: bool = False) -> None:
+    """Every class by its name, or above 20 classes only ranks, of which the first has the most labels."""
+    if len(names) <= MOST_NAMED_CLASSES:
+        turned = upright and max(map(len, names)) > LONGEST_LEVEL_NAME
+        axis.set_ticks(range(len(names)), names, rotation=90 if turned else 0)
+    else:
+        ranks = np.linspace(0, len(names), 5).round().astype(int).clip(min=1)
+        axis.set_ticks(ranks - 1, [str(rank) for rank in ranks])
+
+
+def classes_label(run: Run, what: str) -> str:
+    return what if is_named(run) else f"{what} (rank by number of labels)"
+
+
+def heat_map(axes: Axes, values: Floats, **options: Any) -> Any:
+    """An image whose cells stay sharp at any size; a missing value is grey."""
+    import matplotlib
+
+    cmap = matplotlib.colormaps[options.pop("cmap")].with_extremes(bad="#DDDDDD")
+    image = axes.imshow(values, interpolation="none", cmap=cmap, **options)
+    axes.spines[:].set_visible(True)
+    return image
+
+
+def thousands(axis: Any) -> None:
+    """Ticks such as 20k, and not too many of them."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.set_major_formatter(EngFormatter(sep=""))

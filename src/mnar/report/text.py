@@ -1,0 +1,72 @@
+"""What PRG changed, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mnar.evaluate import HEADLINE_EVALUATIONS
+from mnar.report.record import Floats, Run, by_method
+from mnar.report.tables import Row, Spread, summary
+
+PRG = ("prg", "prg_last")
+SHOWN = 0.0005  # differences print as points with one decimal; smaller ones would read as zero
+
+
+def what_changed(runs: Sequence[Run]) -> str:
+    """What PRG did to the learners it guided; empty where no two methods differ in the guidance alone."""
+    methods, rows = by_method(runs), {row.method: row for row in summary(runs)}
+    sentences = []
+    for plain, unguided in methods.items():
+        if unguided[0].config["guidance"]["name"] != "none":
+            continue
+        clauses = [
+            f"{name} {_scores(rows[plain], rows[name])}, {_classes(unguided, guided)}"
+            for name, guided in methods.items()
+            if guided[0].config["guidance"]["name"] in PRG and _all_else(guided[0]) == _all_else(unguided[0])
+        ]
+        if clauses:
+            sentences.append(f"Against {plain}, {'; '.join(clauses)}.")
+    return " ".join(sentences)
+
+
+def _all_else(run: Run) -> dict[str, Any]:
+    return {name: value for name, value in run.method.items() if not name.startswith("guidance.")}
+
+
+def _scores(plain: Row, guided: Row) -> str:
+    verb, accuracy = _moved("test accuracy", plain.accuracy_median_last_20, guided.accuracy_median_last_20)
+    other_verb, geometric_mean = _moved("the geometric mean", plain.geometric_mean, guided.geometric_mean)
+    return f"{verb} {accuracy} and {'' if other_verb == verb else other_verb + ' '}{geometric_mean}"
+
+
+def _moved(what: str, before: Spread, after: Spread) -> tuple[str, str]:
+    change = after.mean - before.mean
+    if abs(change) < SHOWN:
+        return "left", f"{what} at {100 * after.mean:.1f} %"
+    spread = max(before.sd or 0.0, after.sd or 0.0)
+    doubt = ", less than the standard deviation between seeds" if abs(change) < spread else ""
+    numbers = f"from {100 * before.mean:.1f} to {100 * after.mean:.1f} % ({_points(change)}{doubt})"
+    return "raised" if change > 0 else "lowered", f"{what} {numbers}"
+
+
+def _classes(plain: Sequence[Run], guided: Sequence[Run]) -> str:
+    change = _recall(guided) - _recall(plain)
+    names = guided[0].split["class_names"]
+    most, least = int(change.argmax()), int(change.argmin())
+    gain = f"class {names[most]} gaining most recall ({_points(change[most])})"
+    loss = f"class {names[least]} losing most ({_points(change[least])})"
+    said = [gain if change[most] >= SHOWN else "no class gaining recall"]
+    return " and ".join([*said, loss] if change[least] <= -SHOWN else said)
+
+
+def _recall(runs: Sequence[Run]) -> Floats:
+    """Recall per class, read as the headline is: the median of the last evaluations, averaged over seeds."""
+    medians = [np.median(run.series("test", "recall")[1][-HEADLINE_EVALUATIONS:], axis=0) for run in runs]
+    return np.asarray(np.mean(medians, axis=0))
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f} points".replace("-", "−")

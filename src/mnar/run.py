@@ -1,0 +1,227 @@
+"""RunConfig -> data, model, learner, guidance -> training -> a run folder. The only assembler."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from mnar import checkpoint
+from mnar.augment import Augment, Augment as Standardize
+from mnar.config import RunConfig
+from mnar.datasets import DATASETS
+from mnar.engine import Engine
+from mnar.evaluate import test_scores
+from mnar.folder import (
+    CONFIG,
+    LOCK,
+    MODEL,
+    REPORT,
+    SPLIT,
+    STATE,
+    Display,
+    RunRecorder,
+    Silent,
+    locked,
+    read_config,
+    stopping_on_signals,
+)
+from mnar.guidances import GUIDANCES
+from mnar.learners import LEARNERS
+from mnar.loader import Loader
+from mnar.meters import Diverged
+from mnar.models import MODELS
+from mnar.protocols import PROTOCOLS, split
+from mnar.report import read_run, write_report
+from mnar.train import Interrupted, Trainer, train
+from mnar.types import DataSet, Split, Task
+
+
+def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> None:
+    """Train `config` into a new run folder."""
+    if (folder / CONFIG).exists():
+        raise FileExistsError(
+            f"{folder} holds a run already; go on with `mnar train --resume {folder}` or choose another --out"
+        )
+    if folder.exists() and (not folder.is_dir() or any(entry.name != LOCK for entry in folder.iterdir())):
+        raise FileExistsError(f"{folder} is there and is not an empty folder; choose another --out")
+    # All that can be wrong with the input comes out here, before anything is written.
+    data = load_data(config)
+    rows = make_split(config, data)
+    trainer = make_trainer(config, data, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        checkpoint.write_atomically(folder / CONFIG, config.to_yaml())
+        checkpoint.write_atomically(folder / SPLIT, json.dumps(describe_split(config, data, rows)))
+        _train(trainer, data, folder, 0, display or Silent())
+
+
+def resume_run(folder: Path, display: Display | None = None, *, root: Path | None = None) -> None:
+    """Go on with the run in `folder`, which knows its configuration; `root` names the data if it has moved."""
+    display = display or Silent()
+    config = read_config(folder)
+    data = load_data(config, root)
+    rows = make_split(config, data)
+    with locked(folder):
+        _check_same_split(folder, describe_split(config, data, rows))
+        trainer = make_trainer(config, data, rows)
+        first_step = _restore(trainer, config, folder, display)
+        _train(trainer, data, folder, first_step, display)
+
+
+def load_data(config: RunConfig, root: Path | None = None) -> DataSet:
+    options = config.dataset.options if root is None else {**config.dataset.options, "root": root}
+    return DATASETS[config.dataset.name](**options)
+
+
+def make_split(config: RunConfig, data: DataSet) -> Split:
+    counts = PROTOCOLS[config.protocol.name](len(data.class_names), **config.protocol.options)
+    return split(data.train_y, counts, seed=config.seed, **config.split)
+
+
+def make_model(config: RunConfig, data: DataSet) -> nn.Module:
+    make = MODELS[config.model.name]
+    return make(tuple(data.train_x.shape[1:]), len(data.class_names), **config.model.options)
+
+
+def make_augment(config: RunConfig, data: DataSet) -> nn.Module:
+    return Augment(data.mean, data.std, **config.augment) if data.is_image else Standardize(data.mean, data.std)
+
+
+def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
+    torch.manual_seed(config.seed)
+    engine, options = Engine(config.engine), config.train
+    task = Task(
+        num_classes=len(data.class_names),
+        num_unlabeled=len(rows.unlabeled_index),
+        labeled_targets=data.train_y[torch.from_numpy(rows.labeled_index)],
+        batch_labeled=options.batch_labeled,
+        batch_unlabeled=options.batch_unlabeled,
+    )
+    guidance = GUIDANCES[config.guidance.name](task, **config.guidance.options)
+    learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
+    loader = Loader(
+        data,
+        rows,
+        engine.augmentation(make_augment(config, data)),
+        views=learner.views,
+        batch_labeled=options.batch_labeled,
+        batch_unlabeled=options.batch_unlabeled,
+        seed=config.seed,
+        device=engine.device,
+    )
+    return Trainer(make_model(config, data), learner, loader, data, options, engine)
+
+
+def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, Any]:
+    def counts(targets: Tensor) -> list[int]:
+        per_class: list[int] = torch.bincount(targets, minlength=len(data.class_names)).tolist()
+        return per_class
+
+    digest = hashlib.sha256(rows.labeled_index.tobytes() + b"|" + rows.unlabeled_index.tobytes())
+    return {
+        "dataset": config.dataset.name,
+        "seed": config.seed,
+        "class_names": list(data.class_names),
+        "labeled": counts(data.train_y[torch.from_numpy(rows.labeled_index)]),
+        "unlabeled": counts(data.train_y[torch.from_numpy(rows.unlabeled_index)]),
+        "test": counts(data.test_y),
+        "hash": digest.hexdigest(),
+    }
+
+
+def evaluate_run(folder: Path, *, root: Path | None = None) -> dict[str, Any]:
+    """Scores of a finished run's model on its test set."""
+    config = read_config(folder)
+    if not (folder / MODEL).exists():
+        raise FileNotFoundError(f"{folder / MODEL} is not there yet; finish the run: mnar train --resume {folder}")
+    data, engine = load_data(config, root), Engine(config.engine)
+    model = make_model(config, data)
+    model.load_state_dict(load_file(folder / MODEL))
+    model = engine.place(model).eval()
+    prepare = make_augment(config, data).to(engine.device)
+    scores, confusion = test_scores(
+        engine.inference(model),
+        data.test_x.to(engine.device),
+        data.test_y.to(engine.device),
+        lambda x: prepare(x, "id"),
+        num_classes=len(data.class_names),
+    )
+    return {**scores, "confusion": confusion.long().tolist(), "class_names": list(data.class_names)}
+
+
+def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, display: Display) -> None:
+    options = trainer.options
+    images_per_step = options.batch_labeled + len(trainer.learner.views) * options.batch_unlabeled
+    with stopping_on_signals() as stop:
+        recorder = RunRecorder(
+            folder,
+            options,
+            data.class_names,
+            images_per_step,
+            first_step,
+            trainer.engine.device,
+            display,
+            stop,
+        )
+        display.started(read_config(folder), first_step)
+        try:
+            train(trainer, recorder)
+        except Diverged as error:
+            raise Diverged(
+                f"{error} after step {recorder.last_step}; the checkpoint of step {recorder.saved_step} is kept in "
+                f"{folder}. Try a lower learning rate (--set train.lr=0.01) or --set engine.precision=float32"
+            ) from error
+        except Interrupted as error:
+            raise Interrupted(f"{error}; saved. Go on with: mnar train --resume {folder}") from error
+    _export(trainer, data, folder)
+    run = read_run(folder)
+    write_report([run], folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
+
+
+def _export(trainer: Trainer, data: DataSet, folder: Path) -> None:
+    """The averaged model and what predicting with it needs, in a format that can hold no code."""
+    weights = {name: tensor.cpu().contiguous() for name, tensor in trainer.average.model.state_dict().items()}
+    needs = {
+        "input_shape": list(data.train_x.shape[1:]),
+        "class_names": list(data.class_names),
+        "mean": list(data.mean),
+        "std": list(data.std),
+        "model": read_config(folder).to_dict()["model"],
+    }
+    metadata = {name: json.dumps(value) for name, value in needs.items()}
+    checkpoint.write_atomically(folder / MODEL, to_safetensors(weights, metadata))
+
+
+def _check_same_split(folder: Path, description: dict[str, Any]) -> None:
+    path = folder / SPLIT
+    if path.exists() and json.loads(path.read_text())["hash"] != description["hash"]:
+        raise ValueError(
+            f"the data gives another split than the one in {path}: the data set is not the one this run began with; "
+            "name that one with --data, or begin a new run"
+        )
+    checkpoint.write_atomically(path, json.dumps(description))
+
+
+def _restore(trainer: Trainer, config: RunConfig, folder: Path, display: Display) -> int:
+    """Load the newest whole checkpoint, if there is one; returns its step."""
+    try:
+        state, problems = checkpoint.load(folder / STATE)
+    except FileNotFoundError:
+        return 0  # killed before the first checkpoint: the run begins again, the same
+    for problem in problems:
+        display.warning(f"{problem}; going on from the checkpoint of step {state['steps_done']}")
+    differences = RunConfig.from_yaml(state["config"]).differences(config)
+    if differences:
+        raise ValueError(
+            f"{folder / STATE} was made with another configuration: {'; '.join(differences)} "
+            f"(checkpoint and {CONFIG}); set {CONFIG} back, or begin a new run"
+        )
+    trainer.load_state_dict(state)
+    return int(state["steps_done"])

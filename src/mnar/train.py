@@ -1,0 +1,194 @@
+"""The loop, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from mnar.engine import Engine
+from mnar.evaluate import pseudo_label_scores, test_scores
+from mnar.learners import Learner
+from mnar.loader import Loader
+from mnar.meters import Diverged, Meters
+from mnar.optim import Average, cosine, sgd
+from mnar.types import DataSet
+
+NUM_SNAPSHOTS = 20  # evaluations, spread over a run, whose matrices are kept: a metrics file stays small at k = 100
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The published recipe."""
+
+    iterations: int = 2**20
+    batch_labeled: int = 64
+    batch_unlabeled: int = 448
+    lr: float = 0.03
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    ema: float = 0.999
+    log_every: int = 50
+    eval_every: int = 1000
+    save_every: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in (
+            "iterations",
+            "batch_labeled",
+            "batch_unlabeled",
+            "log_every",
+            "eval_every",
+            "save_every",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
+        for name, low, high in (
+            ("lr", 0, math.inf),
+            ("weight_decay", 0, math.inf),
+            ("momentum", 0, 1),
+            ("ema", 0, 1),
+        ):
+            if not low <= getattr(self, name) < high:
+                raise ValueError(f"train.{name} is {getattr(self, name)}; it must lie in [{low}, {high})")
+
+
+class Interrupted(RuntimeError):
+    """Training was asked to stop, and has saved."""
+
+
+class Recorder(Protocol):
+    """Whoever keeps what training produces."""
+
+    @property
+    def stop_requested(self) -> bool: ...
+    def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None: ...
+    def evaluation(self, line: dict[str, Any]) -> None: ...
+    def save(self, step: int, state: dict[str, Any], *, must: bool) -> None: ...
+
+
+class Trainer:
+    """A model, a learner and all else that a step changes."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        learner: Learner,
+        loader: Loader,
+        data: DataSet,
+        options: TrainOptions,
+        engine: Engine,
+    ) -> None:
+        self.options, self.engine, self.loader = options, engine, loader
+        self.model = engine.place(model).train()
+        self.network = engine.network(self.model)
+        self.learner = learner.to(engine.device)
+        self.average = Average(self.model, options.ema)
+        self.lr = torch.tensor(options.lr, device=engine.device)
+        self.optimizer = sgd(self.model, lr=self.lr, momentum=options.momentum, weight_decay=options.weight_decay)
+        self.steps_done = torch.zeros((), dtype=torch.int64, device=engine.device)
+        self.meters = Meters(learner.task.num_classes, engine.device)
+        self.test_x, self.test_y = data.test_x.to(engine.device), data.test_y.to(engine.device)
+
+    def step(self) -> None:
+        """One training step: only device work, so all of it can be one CUDA graph."""
+        batch = self.loader.batch()
+        loss, logs = self.learner(self.network, batch)
+
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.lr.copy_(self.options.lr * cosine(self.steps_done / self.options.iterations))
+        self.optimizer.step()
+        self.average.update()
+        self.steps_done += 1
+
+        guidance_logs = {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
+        self.meters.add(logs | guidance_logs)
+        if self.learner.views:
+            self.meters.add_pseudo_labels(self.learner.pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
+
+    def evaluate(self, step: int) -> dict[str, Any]:
+        """One line of metrics.jsonl, about the steps since the last one. Starts the meters anew."""
+        num_classes = self.learner.task.num_classes
+        network = self.engine.inference(self.average.model)
+        scores, confusion = test_scores(
+            network, self.test_x, self.test_y, lambda x: self.loader.augment(x, "id"), num_classes=num_classes
+        )
+        options, num_views = self.options, len(self.loader.views)
+        line = {
+            "step": step,
+            "images": step * (options.batch_labeled + num_views * options.batch_unlabeled),
+            "test": scores,
+            "train": self.meters.means(),
+        }
+        matrices = {"test_confusion": confusion}
+        if self.learner.views:
+            line["pseudo"] = pseudo_label_scores(self.meters.pseudo_confusion.cpu())
+            matrices["pseudo_confusion"] = self.meters.pseudo_confusion
+        matrices |= self.learner.guidance.matrices()
+        if self._is_snapshot(step):
+            line["matrices"] = {name: matrix.long().tolist() for name, matrix in matrices.items()}
+        self.meters.reset()
+        return line
+
+    def _is_snapshot(self, step: int) -> bool:
+        due = NUM_SNAPSHOTS * step // self.options.iterations
+        due_before = NUM_SNAPSHOTS * (step - self.options.eval_every) // self.options.iterations
+        return due > due_before or step == self.options.iterations
+
+    def is_finite(self) -> bool:
+        norms = torch._foreach_norm(list(self.model.parameters()))
+        return bool(torch.isfinite(torch.stack(norms)).all())
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that resuming needs. The rows of later steps need nothing: they follow from seed and step."""
+        on_gpu = self.engine.device.type == "cuda"
+        return {
+            "steps_done": int(self.steps_done),
+            "model": self.model.state_dict(),
+            "average": self.average.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "learner": self.learner.state_dict(),  # and the guidance in it
+            "meters": self.meters.state_dict(),
+            "random": {
+                "cpu": torch.get_rng_state(),
+                "cuda": torch.cuda.get_rng_state(self.engine.device) if on_gpu else None,
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps_done.fill_(state["steps_done"])
+        self.model.load_state_dict(state["model"])
+        self.average.model.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr  # loading put a copy there
+        self.learner.load_state_dict(state["learner"])
+        self.meters.load_state_dict(state["meters"])
+        torch.set_rng_state(state["random"]["cpu"])
+        if state["random"]["cuda"] is not None and self.engine.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random"]["cuda"], self.engine.device)
+
+
+def train(trainer: Trainer, recorder: Recorder) -> None:
+    """Train to the last step, from wherever the trainer stands."""
+    options = trainer.options
+    take_step = trainer.engine.step(trainer.step)
+    for step in range(int(trainer.steps_done) + 1, options.iterations + 1):
+        trainer.loader.seek(step - 1)
+        take_step()
+
+        is_last, stop = step == options.iterations, recorder.stop_requested
+        if is_last or step % options.eval_every == 0:
+            recorder.evaluation(trainer.evaluate(step))
+        elif step % options.log_every == 0 or stop:
+            recorder.progress(step, trainer.meters.means(), trainer.meters.pseudo_label_share())
+        if is_last or stop or step % options.save_every == 0:
+            if not trainer.is_finite():
+                raise Diverged("a parameter is not a number")
+            recorder.save(step, trainer.state_dict(), must=is_last or stop)
+        if stop and not is_last:
+            raise Interrupted(f"stopped at step {step} of {options.iterations}")

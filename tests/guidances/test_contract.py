@@ -1,0 +1,113 @@
+"""What every guidance promises, over the table of all of them: a new one is tested by its table line."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from mnar.guidances import GUIDANCES, PRG, Chain, Guidance, NoGuidance
+from mnar.types import Task
+
+NUM_CLASSES, NUM_UNLABELED, BATCH = 4, 30, 12
+
+
+def make_task() -> Task:
+    targets = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 3])
+    return Task(NUM_CLASSES, NUM_UNLABELED, targets, batch_labeled=5, batch_unlabeled=BATCH)
+
+
+def batches(count: int, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches whose indices repeat across and within them; every other one is not full."""
+    generator = torch.Generator().manual_seed(seed)
+    for n in range(count):
+        size = BATCH - n % 2
+        logits = 2 * torch.randn(size, NUM_CLASSES, generator=generator)
+        yield logits.softmax(1), torch.randint(NUM_UNLABELED, (size,), generator=generator)
+
+
+@pytest.fixture(params=sorted(GUIDANCES))
+def guidance(request: pytest.FixtureRequest) -> Guidance:
+    return GUIDANCES[request.param](make_task())
+
+
+def test_a_guidance_is_a_module_without_parameters(guidance: Guidance) -> None:
+    assert isinstance(guidance, Guidance)
+    assert list(guidance.parameters()) == []
+
+
+def test_every_row_of_the_output_is_a_distribution_without_gradient(guidance: Guidance) -> None:
+    for probs, index in batches(8):
+        q = guidance(probs.requires_grad_(), index)
+        assert q.shape == probs.shape
+        assert q.dtype == torch.float32
+        assert not q.requires_grad
+        assert torch.isfinite(q).all()
+        assert (q >= 0).all()
+        torch.testing.assert_close(q.sum(1), torch.ones(len(q)), atol=1e-5, rtol=0)
+
+
+def test_a_guidance_leaves_its_input_as_it_was(guidance: Guidance) -> None:
+    for probs, index in batches(4):
+        probs_before, index_before = probs.clone(), index.clone()
+        guidance(probs, index)
+        assert torch.equal(probs, probs_before)
+        assert torch.equal(index, index_before)
+
+
+@pytest.mark.parametrize("name", sorted(GUIDANCES))
+def test_two_steps_run_on_fake_tensors_so_nothing_reads_a_value_back(name: str) -> None:
+    with FakeTensorMode():  # without a ShapeEnv: .item(), nonzero, bincount and boolean masks raise
+        guidance = GUIDANCES[name](make_task())
+        index = torch.arange(BATCH)
+        for _ in range(2):
+            q = guidance(torch.rand(BATCH, NUM_CLASSES).softmax(1), index)
+            assert q.shape == (BATCH, NUM_CLASSES)
+
+
+def test_buffers_change_in_place_so_a_captured_graph_finds_them(guidance: Guidance) -> None:
+    addresses = {name: buffer.data_ptr() for name, buffer in guidance.named_buffers()}
+    for probs, index in batches(4):
+        guidance(probs, index)
+    assert {name: buffer.data_ptr() for name, buffer in guidance.named_buffers()} == addresses
+
+
+@pytest.mark.parametrize("name", sorted(GUIDANCES))
+def test_state_dict_into_a_fresh_guidance_continues_bit_for_bit(name: str) -> None:
+    guidance, resumed = GUIDANCES[name](make_task()), GUIDANCES[name](make_task())
+    history = list(batches(10))
+    for probs, index in history[:5]:
+        guidance(probs, index)
+    resumed.load_state_dict(copy.deepcopy(guidance.state_dict()))
+    for probs, index in history[5:]:
+        assert torch.equal(guidance(probs, index), resumed(probs, index))
+
+
+@pytest.mark.parametrize("first", sorted(GUIDANCES))
+@pytest.mark.parametrize("second", sorted(GUIDANCES))
+def test_chain_is_the_second_guidance_of_the_first_ones_output(first: str, second: str) -> None:
+    a, b = GUIDANCES[first](make_task()), GUIDANCES[second](make_task())
+    chain = Chain(copy.deepcopy(a), copy.deepcopy(b))
+    assert isinstance(chain, Guidance)
+    for probs, index in batches(4):
+        assert torch.equal(chain(probs, index), b(a(probs, index), index))
+
+
+def test_state_of_a_chain_holds_the_state_of_its_parts() -> None:
+    chain, resumed = (Chain(PRG(make_task()), PRG(make_task(), last=True)) for _ in range(2))
+    history = list(batches(10))
+    for probs, index in history[:5]:
+        chain(probs, index)
+    resumed.load_state_dict(copy.deepcopy(chain.state_dict()))
+    for probs, index in history[5:]:
+        assert torch.equal(chain(probs, index), resumed(probs, index))
+
+
+def test_no_guidance_returns_the_probabilities_it_was_given() -> None:
+    guidance = NoGuidance(make_task())
+    for probs, index in batches(2):
+        assert torch.equal(guidance(probs, index), probs)
