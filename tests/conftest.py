@@ -1,5 +1,58 @@
-"""One torch thread: the tests' tensors are small, and two threads on two busy cores wait for each other."""
+"""Small runs on real digits, shared by all tests."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 import torch
 
+import mnar.run
+from mnar.config import RunConfig
+from mnar.datasets import digits
+from mnar.recipes import configure
+from mnar.types import DataSet
+
+# The tests' tensors are small, and two threads on two busy cores wait for each other.
 torch.set_num_threads(1)
+
+TINY = (
+    "engine.device=cpu",
+    "model.width=4",
+    "train.batch_labeled=16",
+    "train.batch_unlabeled=32",
+    "train.log_every=5",
+    "train.eval_every=10",
+    "train.save_every=7",
+)
+Configure = Callable[..., RunConfig]
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Configure:
+    """A run of 40 steps on digits that takes a quarter of a second; takes settings as --set does."""
+
+    def tiny_config(*settings: str, iterations: int = 40) -> RunConfig:
+        return configure(dataset="digits", iterations=iterations, settings=[*TINY, *settings])
+
+    return tiny_config
+
+
+@pytest.fixture(scope="session")
+def digits_data() -> DataSet:
+    return digits()
+
+
+@pytest.fixture
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes a second a run; the command line's tests look at a drawn report."""
+    monkeypatch.setattr(mnar.run, "write_report", lambda *runs, **text: None)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory, tiny: Configure) -> Path:
+    """The run that every interrupted one must equal. For reading only."""
+    folder = tmp_path_factory.mktemp("runs") / "straight"
+    mnar.run.new_run(tiny(), folder)
+    return folder

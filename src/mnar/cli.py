@@ -211,7 +211,7 @@ def options(
 
 def _print_headline(folder: Path) -> None:
     from mnar.evaluate import headline
-    from mnar.folder import read_metrics
+    from mnar.report import read_metrics
 
     scores = headline(read_metrics(folder))
     console.print(

@@ -102,7 +102,7 @@ class RunConfig:
 
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:
-        sections = yaml.safe_load(text)
+        sections = _read_yaml(text, "the configuration")
         if not isinstance(sections, dict):
             raise ValueError("the configuration is not a YAML mapping of sections")
         return cls.from_dict(sections)
@@ -129,7 +129,7 @@ def parse_setting(setting: str) -> tuple[str, str, Any]:
     sections = [*TABLES, "split", "augment", "train", "engine"]
     if section not in sections:
         raise ValueError(f"unknown section {section!r} in --set {setting!r}; choose from {sections}")
-    return section, option, yaml.safe_load(value)
+    return section, option, _read_yaml(value, f"the value in --set {setting!r}")
 
 
 def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -209,6 +209,13 @@ def _refuse_unknown(given: Mapping[str, Any], known: list[str], what: str) -> No
     for name in given:
         if name not in known:
             raise ValueError(f"unknown {what}: {name!r}; choose from {sorted(known)}")
+
+
+def _read_yaml(text: str, what: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{what} is not YAML: {' '.join(str(error).split())}") from error
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from mnar.config import RunConfig
-from mnar.folder import CONFIG, MODEL, REPORT, read_config, read_metrics
+from mnar.folder import CONFIG, MODEL, REPORT, read_config
 from mnar.recipes import configure
-from mnar.report import Run, read_run, what_changed, write_report
+from mnar.report import Run, read_metrics, read_run, what_changed, write_report
 from mnar.run import new_run, resume_run
 
 METHODS = [("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("fixmatch", "prg_last")]

@@ -12,7 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from mnar.guidances import Guidance
 from mnar.models.batch_norm import BatchNormLeakyReLU
+from mnar.models.convolution import Convolution3x3
 
 Choice = bool | Literal["auto"]
 
@@ -21,8 +23,8 @@ Choice = bool | Literal["auto"]
 class EngineOptions:
     device: str = "auto"  # "cpu", "cuda", "cuda:1"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    fused: Choice = "auto"  # our own batch-norm kernels
-    compile: Choice = "auto"  # torch.compile for the augmentation, and for the model where `fused` is off
+    fused: Choice = "auto"  # our own kernels for batch-norm and narrow convolutions
+    compile: Choice = "auto"  # torch.compile for augmentation and guidance, and for the model where `fused` is off
     cuda_graph: Choice = "auto"  # the whole step as one graph
 
 
@@ -42,7 +44,7 @@ class Engine:
     def place(self, model: nn.Module) -> nn.Module:
         """The model on the device, channels last: what the convolutions of a GPU read without a transpose."""
         for module in model.modules():
-            if isinstance(module, BatchNormLeakyReLU):
+            if isinstance(module, BatchNormLeakyReLU | Convolution3x3):
                 module.fused = self.fused
         model = model.to(self.device)
         if self.device.type == "cuda":
@@ -62,6 +64,11 @@ class Engine:
     def augmentation(self, augment: nn.Module) -> Callable[[Tensor, str], Tensor]:
         augment = augment.to(self.device)
         return torch.compile(augment, dynamic=False, fullgraph=True) if self.compile else augment
+
+    def guide(self, guidance: Guidance) -> None:
+        """Dozens of small kernels become a few. In place: the state keeps its names."""
+        if self.compile:
+            guidance.compile(dynamic=False, fullgraph=True)
 
     def step(self, step: Callable[[], None]) -> Callable[[], None]:
         return GraphedStep(step) if self.cuda_graph else step

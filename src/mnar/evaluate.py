@@ -74,7 +74,7 @@ def geometric_mean(recalls: Sequence[float]) -> float:
 
 def calibration_error(confidence: Tensor, correct: Tensor) -> Tensor:
     """Expected calibration error: |accuracy - confidence| over equal-width bins, weighted by their size."""
-    bins = (confidence * NUM_CONFIDENCE_BINS).long().clamp(max=NUM_CONFIDENCE_BINS - 1)
+    bins = (confidence * NUM_CONFIDENCE_BINS).long().clamp(0, NUM_CONFIDENCE_BINS - 1)
     gap = correct.double() - confidence.double()
     gap_per_bin = torch.zeros(NUM_CONFIDENCE_BINS, dtype=gap.dtype, device=gap.device).scatter_add_(0, bins, gap)
     return gap_per_bin.abs().sum() / len(confidence)

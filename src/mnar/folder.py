@@ -21,6 +21,7 @@ import mnar
 from mnar import checkpoint
 from mnar.config import RunConfig
 from mnar.evaluate import health_warnings
+from mnar.report import read_metrics
 from mnar.train import TrainOptions
 
 CONFIG, SPLIT, ENVIRONMENT = "config.yaml", "split.json", "environment.json"
@@ -70,20 +71,6 @@ def read_config(folder: Path) -> RunConfig:
         return RunConfig.from_yaml((folder / CONFIG).read_text())
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG}: {error}") from error
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """One dict an evaluation. A last line that a crash cut off is left out; any other damage is an error."""
-    path = folder / METRICS
-    written = path.read_text().splitlines() if path.exists() else []
-    lines = []
-    for number, text in enumerate(written, start=1):
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError as error:
-            if number < len(written):
-                raise ValueError(f"line {number} of {path} is not JSON: {error}") from error
-    return lines
 
 
 def forget_metrics_after(folder: Path, step: int) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ DATASET_DEFAULTS: dict[str, Sections] = {
             "batch_unlabeled": 224,
             "ema": 0.98,
             "log_every": 10,
-            "eval_every": 20,
+            "eval_every": 10,
             "save_every": 100,
         },
     },

@@ -13,7 +13,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from mnar import checkpoint
-from mnar.augment import Augment, Augment as Standardize
+from mnar.augment import Augment, Standardize
 from mnar.config import RunConfig
 from mnar.datasets import DATASETS
 from mnar.engine import Engine
@@ -42,6 +42,8 @@ from mnar.report import read_run, write_report
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Split, Task
 
+LEFT_BY_A_KILL = (LOCK, f"{CONFIG}.part")  # what a run leaves that was killed before it began
+
 
 def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> None:
     """Train `config` into a new run folder."""
@@ -49,7 +51,7 @@ def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> 
         raise FileExistsError(
             f"{folder} holds a run already; go on with `mnar train --resume {folder}` or choose another --out"
         )
-    if folder.exists() and (not folder.is_dir() or any(entry.name != LOCK for entry in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(entry.name not in LEFT_BY_A_KILL for entry in folder.iterdir())):
         raise FileExistsError(f"{folder} is there and is not an empty folder; choose another --out")
     # All that can be wrong with the input comes out here, before anything is written.
     data = load_data(config)
@@ -69,9 +71,9 @@ def resume_run(folder: Path, display: Display | None = None, *, root: Path | Non
     data = load_data(config, root)
     rows = make_split(config, data)
     with locked(folder):
-        _check_same_split(folder, describe_split(config, data, rows))
         trainer = make_trainer(config, data, rows)
         first_step = _restore(trainer, config, folder, display)
+        _check_same_split(folder, describe_split(config, data, rows))
         _train(trainer, data, folder, first_step, display)
 
 
@@ -195,8 +197,8 @@ def _export(trainer: Trainer, data: DataSet, folder: Path) -> None:
         "std": list(data.std),
         "model": read_config(folder).to_dict()["model"],
     }
-    metadata = {name: json.dumps(value) for name, value in needs.items()}
-    checkpoint.write_atomically(folder / MODEL, to_safetensors(weights, metadata))
+    # One entry: safetensors writes several in any order, and equal runs should give equal files.
+    checkpoint.write_atomically(folder / MODEL, to_safetensors(weights, {"mnar": json.dumps(needs)}))
 
 
 def _check_same_split(folder: Path, description: dict[str, Any]) -> None:

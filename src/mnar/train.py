@@ -86,6 +86,7 @@ class Trainer:
         self.model = engine.place(model).train()
         self.network = engine.network(self.model)
         self.learner = learner.to(engine.device)
+        engine.guide(learner.guidance)
         self.average = Average(self.model, options.ema)
         self.lr = torch.tensor(options.lr, device=engine.device)
         self.optimizer = sgd(self.model, lr=self.lr, momentum=options.momentum, weight_decay=options.weight_decay)

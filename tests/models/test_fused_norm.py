@@ -106,7 +106,8 @@ def test_fused_norm_equals_float64_autograd(
 ) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(fused_norm, "GATHER_PROGRAMS", gather_programs)
-    monkeypatch.setattr(fused_norm, "TILE_ELEMENTS", 256)  # several tiles a program, several programs a tensor
+    for tile in ("GATHER_TILE", "APPLY_TILE"):
+        monkeypatch.setattr(fused_norm, tile, 256)  # several tiles a program, several programs a tensor
     inputs = [images(shape) for _ in range(num_inputs)]
     grads = [torch.randn_like(inputs[0]) for _ in range(num_inputs)]
     assert_equal_to_float64(inputs, grads, TOLERANCE[torch.float32])

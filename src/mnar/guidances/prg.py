@@ -148,22 +148,23 @@ class PRG(Guidance):
 
     def _track(self, probs: Tensor, label: Tensor, index: Tensor) -> None:
         """Count this batch's moves and forget those of the batch that leaves the window.  Eq. (track)"""
-        usage = probs.mean(0) if self.soft_usage else F.one_hot(label, self.task.num_classes).sum(0).float()
-        usage = distributed.gather(usage.unsqueeze(0)).sum(0)
         label, index = distributed.gather(label), distributed.gather(index)
+        if self.soft_usage:
+            usage = distributed.gather(probs.mean(0, keepdim=True)).mean(0)
+        else:
+            usage = F.one_hot(label, self.task.num_classes).sum(0).float()
 
         # A sample may stand in the batch more than once. In a stable sort its visits are neighbours, in order, so
         # the class it comes from is its left neighbour's, or the bank's for the first visit: a sequential loop
         # without the loop.
         index, order = index.sort(stable=True)
         label = label[order].to(torch.int32)
-        again = F.pad(index[1:] == index[:-1], (1, 0))  # same sample as the left neighbour
+        same = index[1:] == index[:-1]
+        again, final = F.pad(same, (1, 0)), ~F.pad(same, (0, 1))  # is its left neighbour the same sample; its right?
         come_from = torch.where(again, label.roll(1), self.bank[index])
         moved = (come_from >= 0) & (come_from != label)
         event = torch.where(moved, come_from * self.task.num_classes + label, self.nowhere)
 
-        final = ~again.roll(-1)  # its right neighbour is another sample
-        final[-1] = True
         self.bank[torch.where(final, index, self.task.num_unlabeled)] = torch.where(final, label, -1)
 
         slot = self.batches.remainder(self.window)

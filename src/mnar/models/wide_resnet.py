@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.classifier import Classifier, image_channels
+from mnar.models.convolution import Convolution3x3
 
 
 class WideResNet(Classifier):
@@ -71,6 +72,10 @@ class PreActivationBlock(nn.Module):
 
 
 def _convolution(in_channels: int, out_channels: int, size: int, stride: int) -> nn.Conv2d:
-    convolution = nn.Conv2d(in_channels, out_channels, size, stride, padding=size // 2, bias=False)
+    convolution = (
+        Convolution3x3(in_channels, out_channels, stride)
+        if size == 3
+        else nn.Conv2d(in_channels, out_channels, size, stride, bias=False)
+    )
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")  # N(0, sqrt(2 / (k k out)))
     return convolution

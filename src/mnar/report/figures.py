@@ -18,6 +18,7 @@ from mnar.report.style import (
     class_names,
     class_ticks,
     classes_label,
+    colour_scale,
     colours,
     heat_map,
     is_named,
@@ -41,6 +42,7 @@ TIME_COLUMNS = 200  # of a class-by-step heat map: about as many as a panel has 
 def learning_curves(runs: Sequence[Run]) -> Figure:
     methods = by_method(runs)
     figure, (left, right) = panels(2, columns=2, height=3.3)
+    right.sharey(left)
     _curves(left, methods, "test", "accuracy")
     _curves(right, methods, "test", "geometric_mean")
     left.set(title="Test accuracy", ylabel="%")
@@ -53,7 +55,7 @@ def learning_curves(runs: Sequence[Run]) -> Figure:
 def pseudo_label_health(runs: Sequence[Run]) -> Figure | None:
     shown = {
         "mask_rate": ("Mask rate", "% of pseudo-labels used"),
-        "guidance/empty_row_share": ("Empty rows of C", "% of classes without a transition"),
+        "guidance/empty_row_share": ("Empty rows of C", "% of samples with an empty row"),
     }
     recorded = [key for key in shown if any(len(run.series("train", key)[0]) for run in runs)]
     if not recorded:
@@ -79,12 +81,15 @@ def transition_matrices(runs: Sequence[Run]) -> Figure | None:
     figure, strips = stacked(len(tracked), height=3.7 + room_for_names(runs))
     for strip, (method, run) in zip(strips, tracked.items(), strict=True):
         steps, matrices = _transitions(run)
-        early, middle, late = 0, int(np.abs(steps - steps[-1] / 2).argmin()), len(steps) - 1
+        middle = int(np.abs(steps - (steps[0] + steps[-1]) / 2).argmin())
+        shown = sorted({0, middle, len(steps) - 1})
         # C shrinks by orders of magnitude as training settles: a logarithm shows both ends on one scale.
-        most = max(10, matrices[[early, middle, late]].max())
+        most = max(10, matrices[shown].max())
         norm = SymLogNorm(1, vmin=0, vmax=most)
         axes = strip.subplots(1, 3, sharey=True)
-        for panel, i in zip(axes, (early, middle, late), strict=True):
+        for unused in axes[len(shown) :]:
+            unused.set_visible(False)
+        for panel, i in zip(axes[: len(shown)], shown, strict=True):
             matrix = matrices[i][np.ix_(run.class_order, run.class_order)]
             image = heat_map(panel, matrix, cmap="Blues", norm=norm)
             class_ticks(panel.xaxis, class_names(run), upright=True)
@@ -121,7 +126,7 @@ def pseudo_label_errors(runs: Sequence[Run]) -> Figure | None:
         thousands(panel.xaxis)
         panel.set(xlabel="step", ylabel=classes_label(run, "true class"))
         panel.set_title(method, color=colours(methods)[method])
-    figure.colorbar(image, ax=axes, label="% wrong", aspect=30, pad=0.02)
+    colour_scale(figure, axes, image, "% wrong")
     return figure
 
 
@@ -140,7 +145,7 @@ def confusion_matrices(runs: Sequence[Run]) -> Figure | None:
     if not recorded:
         return None
     norm = PowerNorm(0.5, vmin=0, vmax=100)  # the root, or the errors of 100 classes would be too thin to see
-    figure, axes = panels(len(recorded), columns=2, height=4.4 + room_for_names(runs))
+    figure, axes = panels(len(recorded), columns=2, height=4.4)
     for panel, (method, counts) in zip(axes, recorded.items(), strict=True):
         run = methods[method][0]
         shares = 100 * counts / counts.sum(1, keepdims=True).clip(min=1)
@@ -152,7 +157,7 @@ def confusion_matrices(runs: Sequence[Run]) -> Figure | None:
         class_ticks(panel.yaxis, class_names(run))
         panel.set(xlabel=classes_label(run, "predicted class"), ylabel=classes_label(run, "true class"))
         panel.set_title(method, color=colours(methods)[method])
-    figure.colorbar(image, ax=axes, label="% of the true class", aspect=40, pad=0.02)
+    colour_scale(figure, axes, image, "% of the true class")
     return figure
 
 
@@ -226,14 +231,15 @@ def _curves(axes: Axes, methods: Mapping[str, Sequence[Run]], section: str, key:
         common = reduce(np.intersect1d, [steps for steps, _ in curves])
         mean = np.mean([values[np.isin(steps, common)] for steps, values in curves], axis=0)
         axes.plot(common, 100 * mean, line_style[method], color=colour[method], linewidth=2, label=method)
-    axes.set_xlabel("step")
+    axes.set(xlabel="step", xlim=(0, None))
     axes.grid(visible=True, axis="y")
     thousands(axes.xaxis)
 
 
 def _method_legend(figure: Figure, axes: Axes) -> None:
     handles, methods = axes.get_legend_handles_labels()
-    figure.legend(handles, methods, loc="outside upper left", ncols=min(4, len(methods)))
+    fit = 140 // (8 + max(map(len, methods)))  # a full-width line holds about 140 characters
+    figure.legend(handles, methods, loc="outside upper left", ncols=max(1, min(4, fit)))
 
 
 def _numbers(axes: Axes, percent: Floats) -> None:

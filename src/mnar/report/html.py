@@ -62,7 +62,7 @@ PLATES = (
         figures.pseudo_label_health,
         "Pseudo-label health",
         "The mask rate is the share of unlabelled samples whose pseudo-label was confident enough to use; "
-        "an empty row is a class that no tracked prediction has left, where PRG has nothing to go by.",
+        "a sample's row of C is empty where no tracked prediction has left its class: PRG has nothing to go by.",
     ),
 )
 

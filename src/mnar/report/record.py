@@ -31,7 +31,7 @@ class Run:
 
     @property
     def method(self) -> dict[str, Any]:
-        """All settings but the seed, {"guidance.options.alpha": 3, ...}; equal for runs to average over."""
+        """All settings but the seed, {"guidance.alpha": 3, ...}; equal for runs to average over."""
         settings = _flat(self.config)
         return {key: value for key, value in settings.items() if key != "seed" and value is not None}
 

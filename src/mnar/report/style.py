@@ -158,6 +158,11 @@ def heat_map(axes: Axes, values: Floats, **options: Any) -> Any:
     return image
 
 
+def colour_scale(figure: Figure, axes: Sequence[Axes], image: Any, label: str) -> None:
+    """One for all panels, equally wide however high they stack."""
+    figure.colorbar(image, ax=axes, label=label, aspect=5 * figure.get_figheight(), pad=0.02)
+
+
 def thousands(axis: Any) -> None:
     """Ticks such as 20k, and not too many of them."""
     from matplotlib.ticker import EngFormatter, MaxNLocator

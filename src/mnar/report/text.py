@@ -47,7 +47,7 @@ def _moved(what: str, before: Spread, after: Spread) -> tuple[str, str]:
     if abs(change) < SHOWN:
         return "left", f"{what} at {100 * after.mean:.1f} %"
     spread = max(before.sd or 0.0, after.sd or 0.0)
-    doubt = ", less than the standard deviation between seeds" if abs(change) < spread else ""
+    doubt = ", within the seeds' spread" if abs(change) < spread else ""
     numbers = f"from {100 * before.mean:.1f} to {100 * after.mean:.1f} % ({_points(change)}{doubt})"
     return "raised" if change > 0 else "lowered", f"{what} {numbers}"
 

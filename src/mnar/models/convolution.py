@@ -1,0 +1,46 @@
+"""A 3x3 convolution that takes our own kernels where they are faster than the library's."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+
+TRITON_IS_INSTALLED = find_spec("triton") is not None
+FUSED_CHANNELS = (16, 32)  # more, and cuDNN is as fast; an input of fewer must be the image itself
+
+
+class Convolution3x3(nn.Conv2d):
+    """Padding 1, no bias. In training on a GPU, at few channels and stride 1, in Triton; see `fused_conv`.
+
+    Set `fused` to False for the library's kernels everywhere.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+        super().__init__(in_channels, out_channels, 3, stride, padding=1, bias=False)
+        self.fused = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._can_fuse(x):
+            from mnar.models.fused_conv import convolve  # not above: only GPU installs have Triton
+
+            return convolve(x.to(torch.get_autocast_dtype("cuda")), self.weight)
+        return super().forward(x)
+
+    def _can_fuse(self, x: Tensor) -> bool:
+        return (
+            self.fused
+            and self.training
+            and x.is_cuda
+            and TRITON_IS_INSTALLED
+            and torch.is_autocast_enabled("cuda")
+            and not torch.compiler.is_compiling()
+            and x.get_device() == torch.cuda.current_device()
+            and self.stride == (1, 1)
+            and self.out_channels in FUSED_CHANNELS
+            and (self.in_channels in FUSED_CHANNELS or (self.in_channels < 16 and not x.requires_grad))
+            and self.weight.dtype == torch.float32
+            and x.is_contiguous(memory_format=torch.channels_last)
+            and x.numel() < 2**31
+        )

@@ -1,0 +1,109 @@
+"""3x3 convolutions of few channels in Triton, for training on a GPU.
+
+cuDNN's kernels are made for many channels. At 3 to 32 of them, in bfloat16, they reach a sixth to a third of what
+the memory allows (docs/log.md), and the first stage of a wide ResNet is half of its convolution time.
+
+    y = patches(x) W                   W    [9 in, out]: the weight, tap by tap
+    dx = patches(dy) W'                W'   [9 out, in]: taps in reverse, in and out exchanged
+    dW = sum over pixels of patches(x)^T dy
+"""
+
+# mypy: allow-untyped-calls
+# (Triton has no type stubs)
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mnar.models import conv_kernels as kernels
+
+
+class Tiling(NamedTuple):
+    """How much of the work one program has at a time; measured on an H200."""
+
+    pixels: int
+    patch: int
+    num_warps: int
+    stages: int
+
+
+FORWARD = Tiling(pixels=128, patch=64, num_warps=4, stages=3)
+WEIGHT_GRADIENT = Tiling(pixels=64, patch=64, num_warps=4, stages=3)
+WEIGHT_GRADIENT_PROGRAMS = 132 * 2  # on each multiprocessor of an H200, as many as its registers hold
+
+
+def convolve(x: Tensor, weight: Tensor) -> Tensor:
+    """x channels-last, weight [out, in, 3, 3] in float32; computed and returned in the type of x."""
+    y: Tensor = _Convolve.apply(x, weight)
+    return y
+
+
+class _Convolve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        weight = weight.to(x.dtype)
+        ctx.save_for_backward(x, weight)
+        return _correlate(x, weight.permute(2, 3, 1, 0).contiguous())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, weight = ctx.saved_tensors
+        grad_y = grad_y.contiguous(memory_format=torch.channels_last)
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = _correlate(grad_y, weight.flip(2, 3).permute(2, 3, 0, 1).contiguous())
+        return grad_x, _weight_gradient(x, grad_y)
+
+
+def _correlate(x: Tensor, weight: Tensor) -> Tensor:
+    """weight: [3, 3, in, out]"""
+    n, num_in, height, width = x.shape
+    num_out = weight.shape[3]
+    y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    num_pixels = n * height * width
+    tiling = FORWARD
+    kernels.correlate[(triton.cdiv(num_pixels, tiling.pixels),)](
+        *(x, weight, y, num_pixels),
+        HEIGHT=height,
+        WIDTH=width,
+        IN=num_in,
+        OUT=num_out,
+        BLOCK_PIXELS=tiling.pixels,
+        BLOCK_PATCH=_patch_block(num_in, tiling),
+        STAGES=tiling.stages,
+        num_warps=tiling.num_warps,
+    )
+    return y
+
+
+def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
+    """In float32, [out, in, 3, 3]. The programs' shares are added in a fixed order."""
+    n, num_in, height, width = x.shape
+    num_out = grad_y.shape[1]
+    num_pixels = n * height * width
+    tiling = WEIGHT_GRADIENT
+    tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS * tiling.pixels)
+    num_programs = triton.cdiv(num_pixels, tiles * tiling.pixels)
+    partial = x.new_empty((num_programs, 3, 3, num_in, num_out), dtype=torch.float32)
+    kernels.weight_gradient[(num_programs,)](
+        *(x, grad_y, partial, num_pixels, tiles),
+        HEIGHT=height,
+        WIDTH=width,
+        IN=num_in,
+        OUT=num_out,
+        BLOCK_PIXELS=tiling.pixels,
+        BLOCK_PATCH=_patch_block(num_in, tiling),
+        STAGES=tiling.stages,
+        num_warps=tiling.num_warps,
+    )
+    return partial.sum(0).permute(3, 2, 0, 1)
+
+
+def _patch_block(num_in: int, tiling: Tiling) -> int:
+    return int(min(tiling.patch, triton.next_power_of_2(9 * num_in)))

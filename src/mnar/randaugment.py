@@ -1,0 +1,193 @@
+"""RandAugment's operations (Cubuk et al., 2020) on whole batches: one for each sample, in Pillow's arithmetic.
+
+Operations of a kind share their kernels: the geometric ones are one map from pixels to pixels, the mixing ones one
+mix, the others one look-up. A sample whose operation is of another kind passes through unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+NEUTRAL = {  # the settings of a sample, at values that change nothing
+    "angle": 0.0,  # degrees
+    "shear_x": 0.0,
+    "shear_y": 0.0,
+    "translate_x": 0.0,  # share of the width
+    "translate_y": 0.0,  # share of the height
+    "factor": 1.0,  # share of the image in a mix with black, or with one of the next three
+    "grey": 0.0,
+    "flat": 0.0,
+    "smooth": 0.0,
+    "stretch": 0.0,
+    "equalize": 0.0,
+    "bits": 8.0,
+    "threshold": 256.0,
+}
+RANGES: dict[str, dict[str, tuple[float, float]]] = {  # what an operation sets, at magnitude 0 and at 1
+    "identity": {},
+    "auto_contrast": {"stretch": (1.0, 1.0)},
+    "equalize": {"equalize": (1.0, 1.0)},
+    "brightness": {"factor": (0.05, 0.95)},
+    "color": {"factor": (0.05, 0.95), "grey": (1.0, 1.0)},
+    "contrast": {"factor": (0.05, 0.95), "flat": (1.0, 1.0)},
+    "sharpness": {"factor": (0.05, 0.95), "smooth": (1.0, 1.0)},
+    "posterize": {"bits": (4.0, 8.0)},
+    "rotate": {"angle": (-30.0, 30.0)},
+    "shear_x": {"shear_x": (-0.3, 0.3)},
+    "shear_y": {"shear_y": (-0.3, 0.3)},
+    "solarize": {"threshold": (0.0, 256.0)},
+    "translate_x": {"translate_x": (-0.3, 0.3)},
+    "translate_y": {"translate_y": (-0.3, 0.3)},
+}
+OPERATIONS = tuple(RANGES)
+
+
+class Layer(NamedTuple):
+    """One operation for each sample: what the settings come to on images of one size."""
+
+    affine: Tensor  # int32 [3,2,n,1]: where a pixel is taken from, (column, row) in 1/65536
+    weights: Tensor  # float32 [4,n,1,1,1]: factor, grey, flat, smooth
+    switches: Tensor  # bool [2,n,1,1,1]: stretch, equalize
+    kept_bits: Tensor  # uint8 [n,1,1,1]
+    threshold: Tensor  # float32 [n,1,1,1]
+
+
+def apply_operation(images: Tensor, operation: Tensor, magnitude: Tensor) -> Tensor:
+    """One operation for each sample.
+
+    images       uint8 [n,c,h,w]
+    operation    int64 [n], places in `OPERATIONS`
+    magnitude    float32 [n] in [0,1), mapped linearly to the operation's range in `RANGES`
+    """
+    table = range_table().to(images.device)
+    (layer,) = layers(table, operation[None], magnitude[None], *images.shape[-2:])
+    return apply_layer(images, layer)
+
+
+def range_table() -> Tensor:
+    """`RANGES` as float64 [operations,2,settings]: the value at magnitude 0 and its growth to magnitude 1."""
+    neutral = {setting: (value, value) for setting, value in NEUTRAL.items()}
+    table = [list((neutral | ranges).values()) for ranges in RANGES.values()]
+    low, high = torch.tensor(table, dtype=torch.float64).unbind(-1)
+    return torch.stack((low, high - low), dim=1)
+
+
+def layers(table: Tensor, operation: Tensor, magnitude: Tensor, height: int, width: int) -> list[Layer]:
+    """From operation and magnitude [layers,n]: small work, so all layers share its kernels."""
+    low, growth = table[operation].unbind(-2)
+    settings = low + growth * magnitude[..., None]
+    setting = dict(zip(NEUTRAL, settings.unbind(-1), strict=True))
+
+    angle = torch.deg2rad(setting["angle"])
+    cos, sin = angle.cos(), angle.sin()
+    half_width, half_height = width / 2, height / 2
+    # Whole pixels: Pillow rounds a translation in float64, but a rotation or shear in fixed point.
+    right = torch.floor(setting["translate_x"] * width + 0.5)
+    down = torch.floor(setting["translate_y"] * height + 0.5)
+    left_of_centre = half_width - (half_width * cos - half_height * sin)
+    top_of_centre = half_height - (half_width * sin + half_height * cos)
+    by_column = torch.stack((cos, setting["shear_y"] + sin))
+    by_row = torch.stack((setting["shear_x"] - sin, cos))
+    start = torch.stack((left_of_centre + right, top_of_centre + down))
+    first_pixel = start + 0.5 * by_column + 0.5 * by_row  # its centre
+    affine = torch.floor(65536 * torch.stack((by_column, by_row, first_pixel)) + 0.5).int()[..., None]
+
+    setting = {name: value[..., None, None, None] for name, value in setting.items()}
+    weights = torch.stack([setting[name] for name in ("factor", "grey", "flat", "smooth")]).float()
+    switches = torch.stack((setting["stretch"], setting["equalize"])) > 0
+    kept_bits = ((255 << (8 - setting["bits"].int())) & 255).to(torch.uint8)
+    threshold = setting["threshold"].float()
+    by_layer = zip(affine.unbind(2), weights.unbind(1), switches.unbind(1), kept_bits, threshold, strict=True)
+    return [Layer(*fields) for fields in by_layer]
+
+
+def apply_layer(images: Tensor, layer: Layer) -> Tensor:
+    """Each step leaves a sample whose operation belongs to another step exactly as it is."""
+    return _recolor(_blend(_move(images, layer), layer), layer)
+
+
+def _move(images: Tensor, layer: Layer) -> Tensor:
+    """Rotate, shear and translate: one affine map a sample."""
+    row, column = grid(images)
+    by_column, by_row, first_pixel = layer.affine.unbind(0)
+    place = (by_column * column + (by_row * row + first_pixel)) >> 16
+    columns, rows = place.unbind(0)
+    return pixels_at(images, rows, columns)
+
+
+def _blend(images: Tensor, layer: Layer) -> Tensor:
+    """Brightness, color, contrast and sharpness: a mix with a black, grey, flat or smoothed image."""
+    factor, grey, flat, smooth = layer.weights.unbind(0)
+    values = images.float()
+    luma = _luma(values)
+    mean = luma.sum((1, 2, 3), keepdim=True, dtype=torch.float64) / luma.shape[-2:].numel()
+    other = flat * torch.floor(mean + 0.5).float() + grey * luma + smooth * _smooth(values)
+    return (other + factor * (values - other)).to(torch.uint8)
+
+
+def _luma(values: Tensor) -> Tensor:
+    """Grey by ITU-R 601 in 16 fractional bits; no product or sum reaches 2^24, so float32 is exact."""
+    if values.shape[1] == 1:
+        return values
+    red, green, blue = values.unbind(1)
+    return torch.floor((19595 * red + 38470 * green + 7471 * blue + 32768) / 65536)[:, None]
+
+
+def _smooth(values: Tensor) -> Tensor:
+    """The mean over each 3x3 neighbourhood, its centre counted five times; the border stays as it is."""
+    three_rows = values[..., :-2, :] + values[..., 1:-1, :] + values[..., 2:, :]
+    nine = three_rows[..., :-2] + three_rows[..., 1:-1] + three_rows[..., 2:]
+    smooth = values.clone()
+    smooth[..., 1:-1, 1:-1] = torch.round((nine + 4 * values[..., 1:-1, 1:-1]) / 13)
+    return smooth
+
+
+def _recolor(images: Tensor, layer: Layer) -> Tensor:
+    """Auto-contrast, equalize, posterize and solarize: a new level for each level."""
+    stretch, equalize = layer.switches.unbind(0)
+    values = images.double()  # compiled for a CPU, torch 2.13 takes a wrong minimum of uint8
+    lowest, highest = values.amin((2, 3), keepdim=True), values.amax((2, 3), keepdim=True)
+    stretch = stretch & (highest > lowest)
+    lowest = torch.where(stretch, lowest, 0)
+    spread = torch.where(stretch, highest - lowest, 255)
+    scale = torch.full_like(spread, 255) / spread  # 255 / spread would multiply by a rounded reciprocal
+    images = (values * scale - lowest * scale).to(torch.uint8)
+    height, width = images.shape[-2:]
+    if height * width > 255:  # with fewer pixels than levels Pillow leaves an image as it is
+        images = torch.where(equalize, _equalize(images, highest), images)
+    images = images & layer.kept_bits
+    inverted = (images >= layer.threshold).to(torch.uint8)
+    return images ^ (255 * inverted)
+
+
+def _equalize(images: Tensor, highest: Tensor) -> Tensor:
+    """Spread the levels so that each new one holds about as many pixels, channel by channel."""
+    levels = images.flatten(2).long()
+    one = torch.ones((), dtype=torch.int32, device=images.device)
+    # Counting level v at v + 1 makes the running sum at v the number of pixels below v.
+    count = torch.zeros(*levels.shape[:2], 257, dtype=torch.int32, device=images.device)
+    below = count.scatter_add_(2, levels + 1, one.expand_as(levels)).cumsum(2, dtype=torch.int32)
+    step = below.gather(2, highest.flatten(2).long()) // 255
+    table = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)
+    return torch.where(step[..., None] > 0, table.gather(2, levels).view_as(images), images)
+
+
+def grid(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Row and column of each pixel, int32 [h*w]."""
+    height, width = images.shape[-2:]
+    pixel = torch.arange(height * width, device=images.device, dtype=torch.int32)
+    return pixel // width, pixel % width
+
+
+def pixels_at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The pixel of each image at every (row, column), both int32 [n,h*w]; black outside the image."""
+    channels, height, width = images.shape[1:]
+    framed = F.pad(images, (1, 1, 1, 1)).flatten(2)
+    rows = rows.clamp(-1, height) + 1
+    columns = columns.clamp(-1, width) + 1
+    index = (rows * (width + 2) + columns).long()
+    return framed.gather(2, index[:, None].expand(-1, channels, -1)).view_as(images)

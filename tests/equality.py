@@ -1,0 +1,26 @@
+"""Equality bit for bit, of whatever a checkpoint holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def assert_same(one: Any, other: Any, where: str = "state") -> None:
+    assert type(one) is type(other), where
+    if isinstance(one, Tensor):
+        assert one.dtype == other.dtype, where
+        assert torch.equal(one, other), where
+    elif isinstance(one, Mapping):
+        assert one.keys() == other.keys(), where
+        for name in one:
+            assert_same(one[name], other[name], f"{where}.{name}")
+    elif isinstance(one, Sequence) and not isinstance(one, str | bytes):
+        assert len(one) == len(other), where
+        for place, pair in enumerate(zip(one, other, strict=True)):
+            assert_same(*pair, f"{where}[{place}]")
+    else:
+        assert one == other, where

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.reference.fixmatch import cross_entropy, fixmatch
+from torch import Tensor, nn
+
+from mnar.guidances import Guidance, NoGuidance
+from mnar.learners import FixMatch, Supervised
+from mnar.types import Batch, Task
+
+NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED = 4, 6, 30, 10
+THRESHOLD = 0.75  # a number that float32 holds, so a confidence can equal it
+TASK = Task(NUM_CLASSES, NUM_UNLABELED, batch_labeled=NUM_LABELED, batch_unlabeled=BATCH_UNLABELED)
+
+
+class Dictated(Guidance):
+    """Rectifies every sample to a row of a table, and remembers what it was shown."""
+
+    table: Tensor
+
+    def __init__(self, task: Task, table: Tensor) -> None:
+        super().__init__(task)
+        self.register_buffer("table", table)
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        self.seen.append((probs, index))
+        return self.table[index]
+
+
+class Recorded(nn.Module):
+    """A linear model that keeps its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, NUM_CLASSES)
+        self.inputs: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.inputs.append(x)
+        logits: Tensor = self.linear(x)
+        return logits
+
+
+def make_batch() -> Batch:
+    torch.manual_seed(1)
+    views = {view: torch.randn(BATCH_UNLABELED, 3, requires_grad=True) for view in ("weak", "strong")}
+    return Batch(
+        x=torch.randn(NUM_LABELED, 3),
+        y=torch.randint(NUM_CLASSES, (NUM_LABELED,)),
+        x_index=torch.arange(NUM_LABELED),
+        u=views,
+        u_index=torch.randperm(NUM_UNLABELED)[:BATCH_UNLABELED],
+    )
+
+
+def confidences_around_the_threshold() -> Tensor:
+    """Per sample: below, at, or above the threshold, for classes in turn."""
+    table = torch.full((NUM_UNLABELED, NUM_CLASSES), 0.0)
+    for sample in range(NUM_UNLABELED):
+        confidence = (0.5, THRESHOLD, 0.74999994, 0.875)[sample % 4]
+        table[sample] = (1 - confidence) / (NUM_CLASSES - 1)
+        table[sample, sample % NUM_CLASSES] = confidence
+    return table
+
+
+@pytest.mark.parametrize("unlabeled_weight", [1.0, 0.25, 0.0])
+def test_fixmatch_equals_the_literal_formula(unlabeled_weight: float) -> None:
+    batch, model, table = make_batch(), Recorded(), confidences_around_the_threshold()
+    guidance = Dictated(TASK, table)
+    learner = FixMatch(TASK, guidance, threshold=THRESHOLD, unlabeled_weight=unlabeled_weight)
+    step = learner(model, batch)
+    expected = fixmatch(
+        model.linear(batch.x).tolist(),
+        batch.y.tolist(),
+        table[batch.u_index].tolist(),
+        model.linear(batch.u["strong"]).tolist(),
+        threshold=THRESHOLD,
+        unlabeled_weight=unlabeled_weight,
+    )
+    assert step.loss.item() == pytest.approx(expected.loss, rel=1e-5)
+    logs = {name: value.item() for name, value in step.logs.items()}
+    assert logs == pytest.approx(
+        {
+            "loss": expected.loss,
+            "loss/labeled": expected.labeled,
+            "loss/unlabeled": expected.unlabeled,
+            "mask_rate": expected.mask_rate,
+        },
+        rel=1e-5,
+    )
+    assert learner.pseudo_labels.tolist() == expected.pseudo_labels
+    at_threshold = table[batch.u_index].max(1).values == THRESHOLD
+    assert at_threshold.any()
+    assert (learner.pseudo_labels[at_threshold] >= 0).all()
+    assert 0 < expected.mask_rate < 1
+
+
+def test_fixmatch_shows_the_guidance_the_weak_views_softmax_and_rows() -> None:
+    batch, model = make_batch(), Recorded()
+    guidance = Dictated(TASK, confidences_around_the_threshold())
+    FixMatch(TASK, guidance)(model, batch)
+    ((probs, index),) = guidance.seen
+    torch.testing.assert_close(probs, model.linear(batch.u["weak"]).softmax(1))
+    assert torch.equal(index, batch.u_index)
+
+
+def test_fixmatch_makes_one_forward_of_all_images() -> None:
+    batch, model = make_batch(), Recorded()
+    FixMatch(TASK, NoGuidance(TASK))(model, batch)
+    (images,) = model.inputs
+    assert torch.equal(images, torch.cat([batch.x, batch.u["weak"], batch.u["strong"]]))
+
+
+def test_no_gradient_goes_through_a_pseudo_label() -> None:
+    batch, model = make_batch(), Recorded()
+    FixMatch(TASK, NoGuidance(TASK), threshold=0.0)(model, batch).loss.backward()
+    assert batch.u["weak"].grad is not None
+    assert batch.u["weak"].grad.abs().sum() == 0
+    assert batch.u["strong"].grad is not None
+    assert (batch.u["strong"].grad.abs().sum(1) > 0).all()
+
+
+@pytest.mark.parametrize("options", [{"threshold": -0.1}, {"threshold": 1.5}, {"unlabeled_weight": -1.0}])
+def test_options_out_of_range_are_refused_by_name(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is"):
+        FixMatch(TASK, NoGuidance(TASK), **options)
+
+
+def test_supervised_is_cross_entropy_of_the_labelled_part_whatever_is_unlabelled() -> None:
+    batch, model = make_batch(), Recorded()
+    learner = Supervised(TASK, NoGuidance(TASK))
+    expected = sum(map(cross_entropy, model.linear(batch.x).tolist(), batch.y.tolist())) / NUM_LABELED
+    for other in (batch, batch._replace(u={})):
+        assert learner(model, other).loss.item() == pytest.approx(expected, rel=1e-6)

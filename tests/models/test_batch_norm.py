@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import mnar.models.batch_norm
+from mnar.models.batch_norm import BatchNormLeakyReLU
+
+
+def norm_of(channels: int) -> BatchNormLeakyReLU:
+    norm = BatchNormLeakyReLU(channels, slope=0.1, momentum=0.2, eps=1e-4)
+    with torch.no_grad():
+        norm.weight.normal_(1.0, 0.5)
+        norm.bias.normal_(0.0, 0.5)
+    return norm
+
+
+def by_formula(norm: BatchNormLeakyReLU, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    mean, var, weight, bias = (values[:, None, None] for values in (mean, var, norm.weight, norm.bias))
+    z = weight * (x - mean) / (var + 1e-4).sqrt() + bias
+    return torch.where(z > 0, z, 0.1 * z)
+
+
+def test_training_uses_the_batch_and_follows_it_with_momentum() -> None:
+    torch.manual_seed(0)
+    norm, x = norm_of(4), torch.randn(6, 4, 3, 3) * 3 + 1
+    mean, var = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+    torch.testing.assert_close(norm(x), by_formula(norm, x, mean, var))
+    torch.testing.assert_close(norm.running_mean, 0.2 * mean)
+    torch.testing.assert_close(norm.running_var, 0.8 + 0.2 * var * 54 / 53)
+    assert norm.num_batches_tracked == 1
+
+
+def test_evaluation_uses_the_running_statistics_and_leaves_them() -> None:
+    torch.manual_seed(0)
+    norm, x = norm_of(4), torch.randn(6, 4, 3, 3)
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2.0)
+    before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
+    norm.eval()
+    torch.testing.assert_close(norm(x), by_formula(norm, x, norm.running_mean, norm.running_var))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
+
+
+def test_add_gives_the_sum_and_its_norm() -> None:
+    torch.manual_seed(0)
+    norm, x, skip = norm_of(4), torch.randn(6, 4, 3, 3), torch.randn(6, 4, 3, 3)
+    total, activated = norm.add(x, skip)
+    assert torch.equal(total, x + skip)
+    torch.testing.assert_close(activated, norm(x + skip))
+    same, activated = norm.add(x, None)
+    assert same is x
+    torch.testing.assert_close(activated, norm(x))
+
+
+def test_one_value_per_channel_is_refused_as_pytorch_does() -> None:
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        norm_of(4)(torch.randn(1, 4, 1, 1))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("triton_is_there", [True, False])
+def test_triton_is_used_in_training_on_channels_last_alone(
+    triton_is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mnar.models.batch_norm, "TRITON_IS_INSTALLED", triton_is_there)
+    norm = norm_of(16).cuda()
+    x = torch.randn(4, 16, 8, 8, device="cuda")
+    channels_last = x.contiguous(memory_format=torch.channels_last)
+
+    def is_fused(x: Tensor) -> bool:
+        node = norm(x).grad_fn
+        return node is not None and "AddNormLeakyReLU" in node.name()
+
+    assert is_fused(channels_last) == triton_is_there
+    assert not is_fused(x)
+    norm.fused = False
+    assert not is_fused(channels_last)
+    norm.fused = True
+    norm.eval()
+    assert not is_fused(channels_last)

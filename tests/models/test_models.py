@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from mnar.models import MLP, MODELS, Classifier, ResNet18, SmallCNN, WideResNet
+
+SMALL_INPUTS = {"wide_resnet": (3, 16, 16), "resnet18": (3, 64, 64), "mlp": (3, 8, 8), "small_cnn": (1, 8, 8)}
+
+
+def num_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def on_meta(model: type[Classifier], *arguments: object, **options: object) -> Classifier:
+    with torch.device("meta"):
+        return model(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (on_meta(WideResNet, (3, 32, 32), 10), 1_467_610),
+        (on_meta(WideResNet, (3, 32, 32), 100, width=8), 23_401_012),
+        (on_meta(ResNet18, (3, 224, 224), 1000), 11_689_512),
+        (on_meta(MLP, (5,), 3, hidden=(7,)), 5 * 7 + 7 + 7 * 3 + 3),
+    ],
+    ids=["WRN-28-2", "WRN-28-8", "ResNet-18", "MLP"],
+)
+def test_the_number_of_parameters_is_the_published_one(model: Classifier, count: int) -> None:
+    assert num_parameters(model) == count
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_the_head_of_the_features(name: str) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name](SMALL_INPUTS[name], 7).eval()
+    x = torch.randn(3, *SMALL_INPUTS[name])
+    features = model.features(x)
+    assert features.shape == (3, model.num_features)
+    assert model(x).shape == (3, 7)
+    torch.testing.assert_close(model(x), features @ model.head.weight.T + model.head.bias)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_gets_a_finite_gradient(name: str) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name](SMALL_INPUTS[name], 7)
+    model(torch.randn(4, *SMALL_INPUTS[name])).square().mean().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+        assert parameter.grad.any()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_step_never_waits_for_the_device(name: str) -> None:
+    with FakeTensorMode():  # raises where a value would have to be read
+        model = MODELS[name](SMALL_INPUTS[name], 7)
+        model(torch.randn(4, *SMALL_INPUTS[name])).mean().backward()
+
+
+def test_wide_resnet_has_the_published_strides_and_shortcuts() -> None:
+    model = on_meta(WideResNet, (3, 32, 32), 10, depth=16)
+    convolutions = {
+        name: (module.in_channels, module.out_channels, module.kernel_size[0], module.stride[0])
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d)
+    }
+    assert {name: kind for name, kind in convolutions.items() if "conv2" not in name} == {
+        "stem": (3, 16, 3, 1),
+        "blocks.0.conv1": (16, 32, 3, 1),
+        "blocks.0.shortcut": (16, 32, 1, 1),
+        "blocks.1.conv1": (32, 32, 3, 1),
+        "blocks.2.conv1": (32, 64, 3, 2),
+        "blocks.2.shortcut": (32, 64, 1, 2),
+        "blocks.3.conv1": (64, 64, 3, 1),
+        "blocks.4.conv1": (64, 128, 3, 2),
+        "blocks.4.shortcut": (64, 128, 1, 2),
+        "blocks.5.conv1": (128, 128, 3, 1),
+    }
+
+
+def test_wide_resnet_equals_a_literal_pre_activation_network() -> None:
+    torch.manual_seed(0)
+    model = WideResNet((3, 8, 8), 5, depth=16, width=2)
+    x = torch.randn(6, 3, 8, 8)
+
+    def activate(maps: torch.Tensor) -> torch.Tensor:
+        mean, var = maps.mean((0, 2, 3), keepdim=True), maps.var((0, 2, 3), unbiased=False, keepdim=True)
+        return nn.functional.leaky_relu((maps - mean) / (var + 1e-5).sqrt(), 0.1)  # weight 1, bias 0 at first
+
+    maps = model.stem(x)
+    for block in model.blocks:
+        activated = activate(maps)
+        shortcut = maps if block.shortcut is None else block.shortcut(activated)
+        maps = shortcut + block.conv2(activate(block.conv1(activated)))
+    pooled = activate(maps).mean((2, 3))
+    torch.testing.assert_close(model.features(x), pooled, rtol=1e-4, atol=1e-5)
+
+
+def test_wide_resnet_starts_as_published() -> None:
+    torch.manual_seed(0)
+    model = WideResNet((3, 32, 32), 10)
+    weight = model.blocks[-1].conv2.weight
+    assert weight.std().item() == pytest.approx((2 / (9 * weight.shape[0])) ** 0.5, rel=0.02)
+    assert not model.head.bias.any()
+    assert {(norm.momentum, norm.eps) for norm in model.modules() if isinstance(norm, nn.BatchNorm2d)} == {
+        (0.001, 1e-5)
+    }
+
+
+@pytest.mark.parametrize("depth", [4, 26, 29])
+def test_a_depth_that_no_wide_resnet_has_is_refused(depth: int) -> None:
+    with pytest.raises(ValueError, match=rf"6n \+ 4.*got {depth}"):
+        WideResNet((3, 32, 32), 10, depth=depth)
+
+
+@pytest.mark.parametrize("model", [WideResNet, ResNet18, SmallCNN])
+def test_a_table_is_refused_by_a_convolutional_model(model: type[Classifier]) -> None:
+    with pytest.raises(ValueError, match="use model 'mlp'"):
+        model((64,), 10)  # type: ignore[arg-type]
+
+
+def test_an_image_too_small_for_small_cnn_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 4x4"):
+        SmallCNN((1, 3, 8), 10)
+
+
+def test_mlp_without_hidden_layers_is_linear_in_the_flattened_input() -> None:
+    model = MLP((2, 3), 4, hidden=())
+    x = torch.randn(5, 2, 3)
+    torch.testing.assert_close(model(x), model.head(x.reshape(5, 6)))

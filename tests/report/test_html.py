@@ -1,0 +1,97 @@
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.report.made_up import METHODS, run_with, write_run
+
+from mnar.report import Run, html, read_run, write_report
+
+
+def without_figures(page: str) -> str:
+    return re.sub(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]+", "", page)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("runs")
+    runs = [
+        read_run(write_run(folder / f"{learner}+{guidance}-{seed}", learner, guidance, seed=seed))
+        for learner, guidance in METHODS
+        for seed in (1, 2)
+    ]
+    write_report(runs, folder / "report.html", title="Four methods, <two> seeds")
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_method_every_figure_and_what_prg_changed(page: str) -> None:
+    for learner, guidance in METHODS:
+        assert (learner if guidance == "none" else f"{learner} + {guidance}") in page
+    assert page.count("<img ") == page.count("data:image/svg+xml;base64,") == len(html.PLATES)
+    assert "Against fixmatch, fixmatch + prg raised test accuracy" in page
+    assert "Four methods, &lt;two&gt; seeds" in page
+
+
+def test_every_figure_has_alternative_text_and_says_how_to_read_it(page: str) -> None:
+    assert len(re.findall(r'<img [^>]*alt="[^"]{40,}"', page)) == len(html.PLATES)
+    assert page.count("<figcaption>") == len(html.PLATES)
+
+
+def test_the_page_loads_nothing_and_executes_nothing(page: str) -> None:
+    assert not re.search(r"https?:|<script|<link|@import|url\(", without_figures(page))
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    runs = [
+        run_with("fixmatch", guidance, accuracy=[score], recall=(score, score))
+        for guidance, score in (("none", 0.5), ("prg", 0.6))
+    ]
+    for run in runs:
+        run.split["class_names"] = ["<b>bold</b>", "<script>"]
+        run.split["dataset"] = "<i>"
+        run.lines[-1]["test"]["predicted_share"] = [0.5, 0.5]
+    write_report(runs, tmp_path / "report.html", title="<u>", lead="")
+    page = (tmp_path / "report.html").read_text()
+    assert "class &lt;b&gt;bold&lt;/b&gt; gaining most" in page
+    assert not re.search(r"<(b|i|u|script)>", page)
+
+
+def test_a_single_supervised_run_has_a_page_without_pseudo_label_figures(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", "supervised", "none"))
+    write_report([run], tmp_path / "report.html", title="One run", lead="A lead of one's own.")
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<img ") == 3  # curves, confusion, shares
+    assert "A lead of one&#39;s own." in page
+    assert "±" not in re.findall(r"<tbody>.*?</tbody>", page, re.DOTALL)[0]
+
+
+def test_unfinished_runs_are_pointed_out(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", "supervised", "none"))
+    run.config["train"]["iterations"] = 1000
+    write_report([run], tmp_path / "report.html", title="Half a run")
+    assert "600 of 1,000" in (tmp_path / "report.html").read_text()
+
+
+def test_the_old_page_stays_when_drawing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(runs: Sequence[Run]) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(html, "PLATES", (*html.PLATES[:1], html.Plate(broken, "Broken", "Not at all.")))
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="no ink"):
+        write_report([run_with("fixmatch", "none", accuracy=[0.5])], path, title="New")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "old"
+
+
+def test_no_runs_is_an_error_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one run folder"):
+        write_report([], tmp_path / "report.html", title="Nothing")
+
+
+def test_importing_the_report_does_not_import_matplotlib() -> None:
+    code = "import sys, mnar.report; sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

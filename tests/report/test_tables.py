@@ -1,0 +1,55 @@
+import pytest
+from tests.report.made_up import run_with
+
+from mnar.report import Spread, summary
+from mnar.report.tables import run_rows, settings
+
+
+def test_summary_equals_means_and_deviations_computed_by_hand() -> None:
+    # Seed 1: the last 20 are ten 0.80 and ten 0.90, so their median is 0.85; before them stands a lucky 0.99.
+    first = run_with("fixmatch", "prg", accuracy=[0.10, 0.99] + [0.80] * 10 + [0.90] * 10, seed=1)
+    second = run_with("fixmatch", "prg", accuracy=[0.95] * 22, geometric_mean=[0.75] * 22, seed=2)
+    (row,) = summary([first, second])
+
+    assert (row.method, row.num_runs) == ("fixmatch + prg", 2)
+    assert row.accuracy_median_last_20.mean == pytest.approx((0.85 + 0.95) / 2)
+    assert row.accuracy_median_last_20.sd == pytest.approx(0.10 / 2**0.5)  # |a - b| / sqrt(2) for two values
+    assert row.accuracy_final.mean == pytest.approx((0.90 + 0.95) / 2)
+    assert row.accuracy_best_on_test.mean == pytest.approx((0.99 + 0.95) / 2)
+    assert row.geometric_mean.mean == pytest.approx((0.85 + 0.75) / 2)
+
+
+def test_one_run_has_no_deviation() -> None:
+    (row,) = summary([run_with("supervised", "none", accuracy=[0.5, 0.625])])
+    assert row.accuracy_final == Spread(0.625, None)
+    assert row.accuracy_final.percent == "62.5"
+
+
+def test_a_spread_prints_as_percent_with_one_decimal() -> None:
+    assert Spread.of([0.901, 0.921, 0.941]).percent == "92.1 ± 2.0"
+
+
+def test_settings_fall_into_those_that_differ_and_those_shared() -> None:
+    runs = [run_with("fixmatch", "none", accuracy=[0.5]), run_with("fixmatch", "prg", accuracy=[0.5], seed=2)]
+    different, shared = settings(runs)
+    assert different == {"guidance.name": ["none", "prg"], "guidance.alpha": [None, 1.0]}
+    assert shared["learner.threshold"] == 0.95
+    assert "seed" not in shared
+
+
+def test_a_run_row_adds_up_its_sessions() -> None:
+    run = run_with("fixmatch", "none", accuracy=[0.5])
+    run.environment["sessions"] = [
+        {"from_step": 0, "to_step": 5, "seconds": 60.0, "images_per_second": 100.0},
+        {"from_step": 5, "to_step": 10, "seconds": 30.0, "images_per_second": 400.0},
+    ]
+    (row,) = run_rows([run])
+    assert row.minutes == 1.5
+    assert row.images_per_second == pytest.approx((60 * 100 + 30 * 400) / 90)
+    assert row.finished
+
+
+def test_a_run_short_of_its_iterations_is_unfinished() -> None:
+    run = run_with("fixmatch", "none", accuracy=[0.5, 0.6])
+    run.config["train"]["iterations"] = 1000
+    assert not run_rows([run])[0].finished

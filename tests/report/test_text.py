@@ -1,0 +1,46 @@
+from tests.report.made_up import run_with
+
+from mnar.report import Run, what_changed
+
+
+def pair(plain: list[float], guided: list[float], *, recall: tuple[float, float] = (0.9, 0.75)) -> list[Run]:
+    """FixMatch, whose classes have recall 0.9 and 0.5, and FixMatch + PRG, a run for each accuracy."""
+    runs = [run_with("fixmatch", "none", accuracy=[value], seed=seed) for seed, value in enumerate(plain)]
+    return runs + [
+        run_with("fixmatch", "prg", accuracy=[value], geometric_mean=[0.75], recall=recall, seed=seed)
+        for seed, value in enumerate(guided)
+    ]
+
+
+def test_a_gain_is_told_with_its_numbers_and_the_class_that_gained_most() -> None:
+    assert what_changed(pair([0.70], [0.80])) == (
+        "Against fixmatch, fixmatch + prg raised test accuracy from 70.0 to 80.0 % (+10.0 points) "
+        "and the geometric mean from 70.0 to 75.0 % (+5.0 points), class dog gaining most recall (+25.0 points)."
+    )
+
+
+def test_a_loss_is_told_as_plainly() -> None:
+    said = what_changed(pair([0.75], [0.70], recall=(0.8, 0.5)))
+    assert "lowered test accuracy from 75.0 to 70.0 % (−5.0 points) and left the geometric mean at 75.0 %" in said
+    assert "no class gaining recall and class cat losing most (−10.0 points)" in said
+
+
+def test_a_change_smaller_than_the_deviation_between_seeds_says_so() -> None:
+    assert "(+1.0 points, within the seeds' spread)" in what_changed(pair([0.60, 0.70], [0.61, 0.71]))
+    assert "spread" not in what_changed(pair([0.60, 0.61], [0.70, 0.71]))
+
+
+def test_both_variants_stand_in_one_sentence() -> None:
+    runs = [run_with("fixmatch", name, accuracy=[0.5]) for name in ("none", "prg", "prg_last")]
+    said = what_changed(runs)
+    assert "fixmatch + prg left" in said
+    assert "; fixmatch + prg_last left" in said
+    assert said.count("Against") == 1
+
+
+def test_nothing_is_said_without_a_pair_that_differs_in_the_guidance_alone() -> None:
+    plain, guided = pair([0.70], [0.80])
+    supervised = run_with("supervised", "none", accuracy=[0.6])
+    assert what_changed([plain]) == what_changed([guided]) == what_changed([supervised, guided]) == ""
+    guided.config["protocol"]["gamma"] = 50.0
+    assert what_changed([plain, guided]) == ""

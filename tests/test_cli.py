@@ -1,0 +1,222 @@
+"""The command line as its users meet it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mnar import checkpoint, cli
+from mnar.guidances import GUIDANCES
+from mnar.learners import LEARNERS
+from mnar.recipes import RECIPES
+from mnar.report import read_metrics
+
+COMMANDS = ("demo", "train", "eval", "report", "list")
+TINY = [
+    *("--set", "engine.device=cpu"),
+    *("--set", "model.width=4"),
+    *("--set", "train.batch_labeled=16"),
+    *("--set", "train.batch_unlabeled=32"),
+    *("--set", "train.eval_every=10"),
+]
+
+
+class Outcome(NamedTuple):
+    code: int
+    output: str
+    errors: str
+
+
+Mnar = Callable[..., Outcome]
+
+
+@pytest.fixture
+def mnar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Mnar:
+    """`mnar` and its arguments, in this process: a new one takes seconds to start."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["mnar", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else 0
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a command writes without being told where, it writes here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def plain(text: str) -> str:
+    """Without colours and frames, and with single spaces."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", text).split())
+
+
+def test_train_then_eval_then_report_on_digits(mnar: Mnar, tmp_path: Path) -> None:
+    trained = mnar("train", "--iterations", 20, "--out", "runs/one", *TINY)
+    assert trained.code == 0, trained.errors
+    assert "fixmatch + prg on digits, seed 1: 20 steps" in trained.output
+    assert re.search(r"step 20/20 +test \d", trained.output)
+    assert "median of the last 20 evaluations" in trained.output
+    assert [line["step"] for line in read_metrics(tmp_path / "runs/one")] == [10, 20]
+    assert "<svg" in (tmp_path / "runs/one/report.html").read_text()
+
+    evaluated = mnar("eval", "runs/one")
+    assert evaluated.code == 0, evaluated.errors
+    accuracy = read_metrics(tmp_path / "runs/one")[-1]["test"]["accuracy"]
+    assert f"accuracy {accuracy:.2%}" in evaluated.output
+    assert len(re.findall(r"^│ \d ", evaluated.output, re.MULTILINE)) == 10, "a row for each class"
+
+    reported = mnar("report", "runs/one", "--out", "both.html")
+    assert reported.code == 0, reported.errors
+    assert "both.html" in reported.output
+    assert "<svg" in (tmp_path / "both.html").read_text()
+
+    again = mnar("train", "--out", "runs/one", *TINY)
+    assert again.code == 1
+    assert "mnar train --resume runs/one" in again.errors
+
+    resumed = mnar("train", "--resume", "runs/one")
+    assert resumed.code == 0, resumed.errors
+    assert "20 steps, from step 20" in resumed.output
+
+
+def test_list_shows_every_part_with_its_options(mnar: Mnar) -> None:
+    listed = mnar("list")
+    assert listed.code == 0
+    for name in (*LEARNERS, *GUIDANCES, *RECIPES):
+        assert f"  {name} " in listed.output
+    assert "alpha=1.0" in listed.output
+    assert "94.04 ± 0.18" in listed.output
+    guidances = mnar("list", "guidances")
+    assert "prg_last" in guidances.output
+    assert "fixmatch" not in guidances.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_shows_an_example(mnar: Mnar, command: str) -> None:
+    shown = mnar(command, "--help")
+    assert shown.code == 0
+    assert f"Example: mnar {command}" in plain(shown.output)
+
+
+def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
+    shown = plain(mnar("--help").output)
+    for command in COMMANDS:
+        assert f" {command} " in shown
+    version = mnar("--version")
+    assert (version.code, version.output) == (0, "mnar 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train --learner fixmatsch", r"unknown learner 'fixmatsch'; choose from \['fixmatch', 'supervised'\]"),
+        ("train --guidance prq", r"unknown guidance 'prq'; choose from \['none', 'prg', 'prg_last'\]"),
+        ("train --dataset svhn", r"unknown dataset 'svhn'; choose from \[.*'cifar10'.*'digits'"),
+        ("train --protocol fair", r"unknown protocol 'fair'; choose from \['balanced', 'cadr', 'darp', 'own'\]"),
+        ("train --recipe table1/cifar10", r"unknown recipe 'table1/cifar10'; nearest: \['table1/cifar10"),
+        ("train --set guidance.beta=3", r"unknown option of guidance prg: 'beta'; choose from \['alpha',"),
+        ("train --set alpha=3", r"SECTION\.OPTION=VALUE, e\.g\. guidance\.alpha=3"),
+        ("train --set optimizer.lr=3", r"unknown section 'optimizer'.*choose from \["),
+        ("train --set guidance.alpha=[3", "not YAML"),
+        ("train --set guidance.alpha=much", r"guidance prg\.alpha is 'much'; expected a number"),
+        ("train --protocol own", r"protocol own needs the option num_labels; .*--set protocol\.num_labels=VALUE"),
+        ("train --set protocol.gamma=0", "gamma"),
+        ("train --set protocol.gamma=-1", "gamma"),
+        ("train --set protocol.gamma=5000", "class 0 was asked for 5000 labelled samples and holds"),
+        ("train --set train.batch_unlabeled=5000", r"there are 1297 unlabelled samples .*choose at most 1297"),
+        ("train --iterations 0", r"train\.iterations is 0; it must be at least 1"),
+        ("train --seed -1", "seed is -1; choose 0 or more"),
+        ("train --dataset cifar10 --data nowhere", r"data set 'cifar10' is not in nowhere: .*--data"),
+        ("train --dataset npz", "--data"),
+        ("train --resume nothing", r"nothing is not a run folder: it has no config\.yaml"),
+        ("train --resume nothing --seed 3", "leave out --seed"),
+        ("train --resume nothing --seed 0", "leave out --seed"),
+        ("eval nothing", "nothing is not a run folder"),
+        ("report nothing", "no run folder at nothing"),
+        ("list animals", r"nothing called 'animals' to list; choose from \['datasets'"),
+        ("train --learner [/red]", r"unknown learner '\[/red\]'"),
+        ("train --learner [fix]match", r"unknown learner '\[fix\]match'"),
+    ],
+)
+def test_what_a_user_gets_wrong_is_one_error_with_its_remedy_and_no_traceback(
+    mnar: Mnar, tmp_path: Path, arguments: str, message: str
+) -> None:
+    outcome = mnar(*arguments.split())
+    assert outcome.code == 1
+    assert re.search(message, outcome.errors.replace("\n", " "))
+    assert outcome.errors.startswith("error: ")
+    assert "Traceback" not in outcome.errors
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize("arguments", ["trian", "train --lerner fixmatch", "train --iterations many", "eval"])
+def test_what_the_parser_refuses_is_a_usage_error(mnar: Mnar, arguments: str) -> None:
+    outcome = mnar(*arguments.split())
+    assert outcome.code == 2
+    assert "Usage: mnar" in plain(outcome.errors)
+
+
+def test_a_run_that_diverges_exits_with_what_to_try(mnar: Mnar) -> None:
+    settings = ("--set", "train.lr=1e15", "--set", "train.log_every=1", "--set", "train.save_every=1")
+    outcome = mnar("train", "--iterations", 20, "--out", "run", *TINY, *settings)
+    assert outcome.code == 1
+    assert re.search(r"not a number .* --set train\.lr=0\.01", outcome.errors)
+
+
+def test_a_folder_whose_name_looks_like_markup_is_printed_as_it_is(mnar: Mnar, finished_run: Path) -> None:
+    folder = Path(shutil.copytree(finished_run, "[bold]run"))
+    evaluated = mnar("eval", folder)
+    assert evaluated.code == 0, evaluated.errors
+    assert "[bold]run" in evaluated.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_exits_with_the_command_that_resumes(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "mnar", "train", "--iterations", "100000", "--out", "run", *TINY]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if line.startswith("step 10"):
+                break
+        process.send_signal(number)
+        errors = process.stderr.read()
+    assert process.returncode == 130
+    stopped = re.match(r"stopped at step (\d+) of 100000; saved\. Go on with: mnar train --resume run\n", errors)
+    assert stopped, errors
+    assert checkpoint.load(tmp_path / "run/state.pt")[0]["steps_done"] == int(stopped[1])
+
+
+def test_demo_compares_four_methods_and_says_what_prg_changed(mnar: Mnar, tmp_path: Path) -> None:
+    outcome = mnar("demo", "--seeds", 1, "--iterations", 8, "--out", "demo")
+    assert outcome.code == 0, outcome.errors
+    for method in ("supervised", "fixmatch", "fixmatch + prg", "fixmatch + prg_last"):
+        assert re.search(rf"^│ {re.escape(method)} +│", outcome.output, re.MULTILINE), method
+    assert "Against fixmatch, fixmatch + prg" in outcome.output
+    assert "<svg" in (tmp_path / "demo/report.html").read_text()
+    assert len([path for path in (tmp_path / "demo").iterdir() if path.is_dir()]) == 4
+
+    again = mnar("demo", "--seeds", 1, "--iterations", 9, "--out", "demo")
+    assert again.code == 1
+    assert re.search(r"holds a run with other settings \(train\.iterations: 8 and 9\)", again.errors)

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from mnar.augment import Augment
+from mnar.config import TABLES, Choice, RunConfig, complete, convert, options_of, parse_setting
+from mnar.engine import EngineOptions
+from mnar.protocols import split
+from mnar.train import TrainOptions
+
+SECTIONS: dict[str, Any] = {
+    "dataset": {"name": "digits"},
+    "protocol": {"name": "cadr", "gamma": 20},
+    "model": {"name": "small_cnn"},
+    "learner": {"name": "fixmatch"},
+    "guidance": {"name": "prg"},
+}
+PARTS: dict[str, Callable[..., Any]] = {
+    f"{section} {name}": make for section, table in TABLES.items() for name, make in table.items()
+} | {"split": split, "augment": Augment, "train": TrainOptions, "engine": EngineOptions}
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "converted"),
+    [
+        ("1e-3", float, 1e-3),  # YAML reads it as text
+        (3, float, 3.0),
+        (True, bool, True),
+        ("zero", str, "zero"),
+        (None, int | None, None),
+        (4, int | None, 4),
+        (2.5, float | None, 2.5),
+        ([1, 2], tuple[int, ...], (1, 2)),
+        ([], tuple[int, ...], ()),
+        ("soft", Literal["soft", "hard"], "soft"),
+        ("auto", bool | Literal["auto"], "auto"),
+        (False, bool | Literal["auto"], False),
+        ("some/data", Path | None, Path("some/data")),
+        (None, Path | None, None),
+    ],
+)
+def test_values_become_what_the_annotation_says(value: Any, hint: Any, converted: Any) -> None:
+    result = convert(value, hint, "here")
+    assert result == converted
+    assert type(result) is type(converted)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        ("many", int, "whole number"),
+        (2.5, int, "whole number"),
+        (True, int, "whole number"),
+        (True, float, "a number"),
+        ("high", float, "a number"),
+        ("nan", float, "a number"),
+        (math.nan, float, "a number"),
+        ("yes", bool, "true or false"),
+        (1, bool, "true or false"),
+        ("mild", Literal["soft", "hard"], r"\['soft', 'hard'\]"),
+        ([1, "b"], tuple[int, ...], "whole number"),
+        (3, tuple[int, ...], "tuple"),
+        ("maybe", bool | Literal["auto"], "auto"),
+    ],
+)
+def test_values_of_another_kind_are_refused_with_what_was_expected(value: Any, hint: Any, expected: str) -> None:
+    with pytest.raises(ValueError, match=f"guidance.alpha is .*{expected}"):
+        convert(value, hint, "guidance.alpha")
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_every_option_is_annotated_and_its_default_is_of_that_kind(part: str) -> None:
+    make = PARTS[part]
+    given = {name: 5 for name, option in options_of(make).items() if option.default is inspect.Parameter.empty}
+    options = complete(make, given, part)
+    assert set(options) == set(options_of(make))
+    assert complete(make, options, part) == options
+
+
+@pytest.mark.parametrize(
+    ("setting", "parsed"),
+    [
+        ("guidance.alpha=3", ("guidance", "alpha", 3)),
+        ("train.lr=1e-3", ("train", "lr", "1e-3")),
+        ("engine.compile=false", ("engine", "compile", False)),
+        ("model.hidden=[16, 8]", ("model", "hidden", [16, 8])),
+        ("protocol.gamma_u=null", ("protocol", "gamma_u", None)),
+        (" augment.padding = 2", ("augment", "padding", 2)),
+        ("dataset.root=a=b", ("dataset", "root", "a=b")),
+    ],
+)
+def test_settings_are_read_as_yaml(setting: str, parsed: tuple[str, str, Any]) -> None:
+    assert parse_setting(setting) == parsed
+
+
+@pytest.mark.parametrize("setting", ["alpha=3", "guidance.alpha", "guidance.=3", ".alpha=3", "", "="])
+def test_a_setting_of_another_form_is_refused_with_the_form(setting: str) -> None:
+    with pytest.raises(ValueError, match=r"SECTION\.OPTION=VALUE"):
+        parse_setting(setting)
+
+
+def test_a_setting_of_an_unknown_section_is_refused_with_the_sections() -> None:
+    with pytest.raises(ValueError, match=r"unknown section 'optimizer'.*'train'"):
+        parse_setting("optimizer.lr=3")
+
+
+def test_a_setting_that_is_not_yaml_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'guidance\.alpha=\[3' is not YAML"):
+        parse_setting("guidance.alpha=[3")
+
+
+def test_options_left_out_take_the_constructors_defaults() -> None:
+    config = RunConfig.from_dict(SECTIONS)
+    assert config.guidance.options["window"] == 128
+    assert config.train == TrainOptions()
+    assert config.engine == EngineOptions()
+    assert config.split == {"include_labeled": True}
+    assert config.seed == 1
+
+
+def test_a_preset_brings_its_own_defaults_and_they_can_be_changed() -> None:
+    preset = RunConfig.from_dict({**SECTIONS, "guidance": {"name": "prg_last"}}).guidance
+    assert (preset.options["last"], preset.options["alpha"]) == (True, 3.0)
+    changed = RunConfig.from_dict({**SECTIONS, "guidance": {"name": "prg_last", "alpha": 1}}).guidance
+    assert (changed.options["last"], changed.options["alpha"]) == (True, 1.0)
+
+
+def test_what_the_assembler_supplies_is_no_option() -> None:
+    assert set(options_of(TABLES["learner"]["fixmatch"])) == {"threshold", "unlabeled_weight"}
+    assert set(options_of(TABLES["protocol"]["cadr"])) == {"gamma", "rounding"}
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "message"),
+    [
+        ("learner", {"name": "fixmatsch"}, r"unknown learner 'fixmatsch'; choose from \[.*'fixmatch'"),
+        ("guidance", {"name": "prq"}, r"unknown guidance 'prq'; choose from \[.*'prg'"),
+        ("dataset", {"name": "svhn"}, r"unknown dataset 'svhn'; choose from \[.*'digits'"),
+        ("model", {"name": "vit"}, r"unknown model 'vit'; choose from \[.*'wide_resnet'"),
+        ("protocol", {"name": "fair"}, r"unknown protocol 'fair'; choose from \[.*'cadr'"),
+        ("guidance", {"name": "prg", "beta": 2}, r"unknown option of guidance prg: 'beta'; choose from \['alpha'"),
+        ("train", {"learning_rate": 1}, r"unknown option of train: 'learning_rate'; choose from \[.*'lr'"),
+        ("protocol", {"name": "cadr"}, r"protocol cadr needs the option gamma; .*--set protocol\.gamma=VALUE"),
+        ("learner", {"threshold": 0.5}, r"section learner needs a name; choose from"),
+        ("learner", "fixmatch", r"section learner needs a name; choose from"),
+        ("train", {"iterations": 0}, r"train\.iterations is 0; it must be at least 1"),
+        ("train", {"lr": -0.1}, r"train\.lr is -0\.1; it must lie in"),
+        ("train", {"momentum": 1.0}, r"train\.momentum is 1\.0; it must lie in"),
+        ("train", {"ema": "often"}, r"train\.ema is 'often'; expected a number"),
+        ("seed", -1, "seed is -1; choose 0 or more"),
+        ("seed", "one", "seed is 'one'; expected a whole number"),
+        ("colour", {}, r"unknown section: 'colour'; choose from \[.*'train'"),
+    ],
+)
+def test_wrong_sections_are_refused_with_the_remedy(section: str, given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunConfig.from_dict({**SECTIONS, section: given})
+
+
+def test_a_missing_section_is_named() -> None:
+    with pytest.raises(ValueError, match="no section 'model'"):
+        RunConfig.from_dict({name: given for name, given in SECTIONS.items() if name != "model"})
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "nonsense", "a: [1, 2"])
+def test_text_that_is_no_configuration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"the configuration is not (a )?YAML"):
+        RunConfig.from_yaml(text)
+
+
+def test_differences_name_the_fields_and_both_values_but_not_speed_or_place() -> None:
+    mine = RunConfig.from_dict(SECTIONS)
+    other = RunConfig.from_dict(
+        {
+            **SECTIONS,
+            "dataset": {"name": "digits", "root": "elsewhere"},
+            "guidance": {"name": "prg", "alpha": 3},
+            "train": {"lr": 0.01},
+            "engine": {"device": "cpu"},
+        }
+    )
+    assert mine.differences(other) == ["guidance.alpha: 1.0 and 3.0", "train.lr: 0.03 and 0.01"]
+    assert mine.differences(mine) == []
+
+
+def test_a_choice_keeps_its_options_apart_from_its_name() -> None:
+    assert RunConfig.from_dict(SECTIONS).protocol == Choice("cadr", {"gamma": 20.0, "rounding": "ceil"})
+
+
+def test_types_of_the_options_survive_yaml() -> None:
+    given = {**SECTIONS, "model": {"name": "mlp", "hidden": [16, 8]}, "dataset": {"name": "digits", "root": "here"}}
+    config = RunConfig.from_dict(given)
+    again = RunConfig.from_yaml(config.to_yaml())
+    assert again == config
+    assert again.model.options["hidden"] == (16, 8)
+    assert again.dataset.options["root"] == Path("here")

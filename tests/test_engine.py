@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mnar import checkpoint
+from mnar.augment import Augment
+from mnar.engine import Engine, EngineOptions
+from mnar.guidances import PRG
+from mnar.learners import FixMatch
+from mnar.loader import Loader
+from mnar.models import SmallCNN, WideResNet
+from mnar.protocols import cadr, split
+from mnar.train import Trainer, TrainOptions
+from mnar.types import DataSet, Task
+
+needs_cpu_only = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+PLAIN = EngineOptions(precision="float32", fused=False, compile=False, cuda_graph=False)
+FAST = EngineOptions(precision="float32", fused=True, compile=True, cuda_graph=True)
+
+
+@needs_cpu_only
+def test_auto_is_plain_float32_without_a_gpu() -> None:
+    engine = Engine(EngineOptions())
+    assert engine.device.type == "cpu"
+    assert engine.dtype == torch.float32
+    assert (engine.fused, engine.compile, engine.cuda_graph) == (False, False, False)
+
+
+@needs_cpu_only
+@pytest.mark.parametrize("option", ["fused", "cuda_graph"])
+def test_what_needs_a_gpu_is_refused_without_one_with_the_remedy(option: str) -> None:
+    wanted: dict[str, Any] = {option: True}
+    with pytest.raises(ValueError, match=rf"engine\.{option} needs a CUDA device; choose engine\.{option}=false"):
+        Engine(EngineOptions(**wanted))
+
+
+@needs_cpu_only
+def test_a_gpu_that_is_not_there_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match=r"engine\.device is 'cuda:0', but .* choose auto or cpu"):
+        Engine(EngineOptions(device="cuda:0"))
+
+
+def test_an_unknown_device_is_refused_with_the_choices() -> None:
+    with pytest.raises(ValueError, match=r"unknown engine\.device 'abacus'; choose auto, cpu or cuda"):
+        Engine(EngineOptions(device="abacus"))
+
+
+def test_bfloat16_stays_within_the_model() -> None:
+    engine = Engine(EngineOptions(device="cpu", precision="bfloat16"))
+    model = engine.place(SmallCNN((1, 8, 8), 10, width=4))
+    images = torch.randn(6, 1, 8, 8)
+    logits = engine.network(model)(images)
+    assert logits.dtype == torch.bfloat16
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    torch.testing.assert_close(logits.float(), model(images), atol=0.05, rtol=0.05)
+
+
+def test_without_a_gpu_option_step_and_network_are_the_ones_given() -> None:
+    engine = Engine(EngineOptions(device="cpu", precision="float32", fused=False, compile=False, cuda_graph=False))
+    model, augment = SmallCNN((1, 8, 8), 10, width=4), Augment((0.5,), (0.25,))
+    assert engine.network(model) is model
+    assert engine.augmentation(augment) is augment
+    assert engine.step(do_nothing) is do_nothing
+
+
+def do_nothing() -> None:
+    """A step that does nothing."""
+
+
+def random_images() -> DataSet:
+    generator = torch.Generator().manual_seed(0)
+    train_x, test_x = (torch.randint(256, (n, 3, 32, 32), generator=generator, dtype=torch.uint8) for n in (2000, 200))
+    train_y, test_y = torch.arange(2000) % 10, torch.arange(200) % 10
+    half_grey = (0.5, 0.5, 0.5)
+    return DataSet(train_x, train_y, test_x, test_y, tuple("abcdefghij"), half_grey, (0.25, 0.25, 0.25))
+
+
+def make_trainer(options: EngineOptions) -> Trainer:
+    """FixMatch with PRG and WRN-10-1, the same for the same options."""
+    torch.manual_seed(0)
+    data, engine = random_images(), Engine(options)
+    rows = split(data.train_y, cadr(10, 20), seed=0)
+    train_options = TrainOptions(iterations=1000, batch_labeled=16, batch_unlabeled=64)
+    task = Task(10, len(rows.unlabeled_index), batch_labeled=16, batch_unlabeled=64)
+    learner = FixMatch(task, PRG(task))
+    loader = Loader(
+        data,
+        rows,
+        engine.augmentation(Augment(data.mean, data.std)),
+        views=learner.views,
+        batch_labeled=16,
+        batch_unlabeled=64,
+        seed=0,
+        device=engine.device,
+    )
+    model = WideResNet((3, 32, 32), 10, depth=10, width=1)
+    return Trainer(model, learner, loader, data, train_options, engine)
+
+
+def losses(trainer: Trainer, take_step: Callable[[], None], first: int, last: int) -> list[float]:
+    """The loss of each step."""
+    values = []
+    for step in range(first, last):
+        trainer.meters.reset()
+        trainer.loader.seek(step)
+        take_step()
+        values.append(trainer.meters.means()["loss"])
+    return values
+
+
+@pytest.mark.gpu
+@needs_cuda
+def test_graphed_fused_compiled_training_stays_close_to_plain_eager() -> None:
+    # Draws differ: a compiled augmentation has its own stream of random numbers. The course of the loss does not.
+    plain, fast = make_trainer(PLAIN), make_trainer(FAST)
+    expected = losses(plain, plain.engine.step(plain.step), 0, 20)
+    got = losses(fast, fast.engine.step(fast.step), 0, 20)
+    assert got[0] == pytest.approx(expected[0], rel=0.1)
+    assert statistics.fmean(got) == pytest.approx(statistics.fmean(expected), rel=0.15)
+    assert int(fast.steps_done) == 20, "steps before, at and after the capture are all steps of the training"
+
+
+@pytest.mark.gpu
+@needs_cuda
+@pytest.mark.parametrize("options", [PLAIN, EngineOptions()], ids=["plain", "auto"])
+def test_fifty_steps_make_no_host_sync(options: EngineOptions) -> None:
+    trainer = make_trainer(options)
+    take_step = trainer.engine.step(trainer.step)
+    losses(trainer, take_step, 0, 5)  # kernels get compiled, the graph captured, the first rows drawn
+    torch.cuda.synchronize()
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        for step in range(5, 55):
+            trainer.loader.seek(step)
+            take_step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert int(trainer.steps_done) == 55
+
+
+@pytest.mark.gpu
+@needs_cuda
+def test_a_run_resumed_on_a_gpu_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    straight = make_trainer(EngineOptions())
+    take_step = straight.engine.step(straight.step)
+    losses(straight, take_step, 0, 10)
+    checkpoint.save(tmp_path / "state.pt", straight.state_dict())
+    expected = losses(straight, take_step, 10, 20)
+
+    resumed = make_trainer(EngineOptions())
+    resumed.load_state_dict(checkpoint.load(tmp_path / "state.pt")[0])
+    got = losses(resumed, resumed.engine.step(resumed.step), 10, 20)
+    assert got == pytest.approx(expected, rel=0.1)
+    tracked, would_be = (trainer.learner.state_dict()["guidance.batches"] for trainer in (resumed, straight))
+    assert tracked.item() == would_be.item() == 20

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mnar import evaluate  # its test_scores would be collected as a test
+
+NAMES = ("ant", "bee", "cat")
+
+
+Line = dict[str, Any]
+
+
+def line(step: int, share: tuple[float, ...] = (0.5, 0.3, 0.2), mask_rate: float = 0.6, **test: float) -> Line:
+    """A line of metrics.jsonl, as far as it is read here."""
+    return {
+        "step": step,
+        "test": {"accuracy": 0.5, "geometric_mean": 0.4, **test},
+        "train": {"loss": 1.0, "mask_rate": mask_rate},
+        "pseudo": {"share": list(share)},
+    }
+
+
+def test_confusion_scores_equal_those_computed_by_hand() -> None:
+    scores = evaluate.confusion_scores(torch.tensor([[6.0, 2.0, 2.0], [1.0, 4.0, 0.0], [0.0, 1.0, 4.0]]))
+    assert scores["accuracy"] == pytest.approx(14 / 20)
+    assert scores["recall"] == pytest.approx([6 / 10, 4 / 5, 4 / 5])
+    assert scores["precision"] == pytest.approx([6 / 7, 4 / 7, 4 / 6])
+    assert scores["predicted_share"] == pytest.approx([7 / 20, 7 / 20, 6 / 20])
+    assert scores["geometric_mean"] == pytest.approx((0.6 * 0.8 * 0.8) ** (1 / 3))
+
+
+def test_a_class_never_predicted_has_precision_zero_and_makes_the_geometric_mean_zero() -> None:
+    scores = evaluate.confusion_scores(torch.tensor([[5.0, 0.0], [5.0, 0.0]]))
+    assert scores["precision"] == [0.5, 0.0]
+    assert scores["recall"] == [1.0, 0.0]
+    assert scores["geometric_mean"] == 0.0
+
+
+def test_geometric_mean_of_many_small_recalls_does_not_vanish() -> None:
+    assert evaluate.geometric_mean([1e-3] * 1000) == pytest.approx(1e-3)
+
+
+def test_calibration_error_equals_the_sum_over_bins() -> None:
+    torch.manual_seed(0)
+    confidence = torch.cat([torch.rand(500), torch.tensor([0.0, 1.0, 1.0, 0.2, 0.4])])
+    correct = torch.rand(505) < confidence.square()  # overconfident
+    expected = 0.0
+    for b in range(15):
+        low, high = b / 15, (b + 1) / 15
+        inside = [i for i, c in enumerate(confidence.tolist()) if low <= c < high or (b == 14 and c == 1)]
+        if inside:
+            accuracy = sum(correct[i].item() for i in inside) / len(inside)
+            mean = sum(confidence[i].item() for i in inside) / len(inside)
+            expected += len(inside) / 505 * abs(accuracy - mean)
+    assert evaluate.calibration_error(confidence, correct).item() == pytest.approx(expected, abs=1e-6)
+    assert expected > 0.05
+
+
+def test_calibration_error_of_certain_and_right_predictions_is_zero() -> None:
+    assert evaluate.calibration_error(torch.ones(10), torch.ones(10, dtype=torch.bool)).item() == 0
+
+
+class Says(nn.Module):
+    """Reads its logits off its input; wrong in training mode."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -x if self.training else x
+
+
+def test_test_scores_are_those_of_every_image_once_in_evaluation_mode() -> None:
+    torch.manual_seed(0)
+    logits, targets = torch.randn(2500, 4), torch.randint(4, (2500,))  # more than two chunks
+    model = Says().train()
+    scores, confusion = evaluate.test_scores(model, logits - 7, targets, lambda x: x + 7, num_classes=4)
+    predicted = logits.argmax(1)
+    counts = [[int(((targets == t) & (predicted == p)).sum()) for p in range(4)] for t in range(4)]
+    assert confusion.tolist() == counts
+    assert scores["accuracy"] == pytest.approx((predicted == targets).double().mean().item())
+    confidence = logits.softmax(1).max(1).values
+    calibration = evaluate.calibration_error(confidence, predicted == targets).item()
+    assert scores["calibration_error"] == pytest.approx(calibration, abs=1e-6)
+    assert model.training, "the mode is put back"
+
+
+def test_scores_of_a_model_that_overflows_are_numbers_not_a_crash() -> None:
+    logits = torch.full((10, 3), math.inf)  # softmax: not a number
+    scores, confusion = evaluate.test_scores(
+        Says().eval(), logits, torch.zeros(10, dtype=torch.int64), lambda x: x, num_classes=3
+    )
+    assert confusion.sum() == 10
+    assert 0 <= scores["accuracy"] <= 1
+
+
+def test_pseudo_label_scores_equal_those_computed_by_hand() -> None:
+    # rows: true class; columns: pseudo-label, and none
+    confusion = torch.tensor([[6.0, 2.0, 0.0, 9.0], [1.0, 3.0, 0.0, 1.0], [0.0, 0.0, 0.0, 4.0]])
+    scores = evaluate.pseudo_label_scores(confusion)
+    assert scores["accepted"] == 12
+    assert scores["share"] == pytest.approx([7 / 12, 5 / 12, 0])
+    assert scores["error"] == [pytest.approx(2 / 8), pytest.approx(1 / 4), None]
+    assert scores["precision"] == [pytest.approx(6 / 7), pytest.approx(3 / 5), None]
+
+
+def test_pseudo_label_scores_of_nothing_accepted_divide_by_nothing() -> None:
+    scores = evaluate.pseudo_label_scores(torch.tensor([[0.0, 0.0, 5.0], [0.0, 0.0, 5.0]]))
+    assert scores == {"accepted": 0, "share": [0.0, 0.0], "error": [None, None], "precision": [None, None]}
+
+
+def test_headline_takes_medians_of_the_last_20_and_names_final_and_best() -> None:
+    accuracies = [0.99] + [0.5] * 4 + [0.60 + 0.01 * i for i in range(20)]
+    lines = [line(10 * i, accuracy=a, geometric_mean=a / 2) for i, a in enumerate(accuracies, start=1)]
+    headline = evaluate.headline(lines)
+    assert headline == {
+        "accuracy_median_last_20": pytest.approx((0.69 + 0.70) / 2),
+        "accuracy_final": pytest.approx(0.79),
+        "accuracy_best_on_test": 0.99,
+        "geometric_mean": pytest.approx((0.345 + 0.350) / 2),
+        "num_evaluations": 25,
+    }
+
+
+def test_headline_of_a_run_without_evaluation_says_what_is_missing() -> None:
+    with pytest.raises(ValueError, match=r"train\.eval_every"):
+        evaluate.headline([])
+
+
+def test_health_warnings_come_when_a_class_starves_and_go_when_it_is_fed_again() -> None:
+    lines = [line(step, share=(0.7, 0.3, 0.0)) for step in (10, 20, 30)]
+    for count in range(1, len(lines) + 1):
+        warnings = evaluate.health_warnings(lines[:count], 200, NAMES)  # a tenth of the run is 20 steps
+        assert set(warnings) == ({"starved"} if lines[count - 1]["step"] >= 20 else set())
+    assert "cat" in warnings["starved"]
+    assert "bee" not in warnings["starved"]
+    assert "try" in warnings["starved"]
+    assert evaluate.health_warnings([*lines, line(40)], 200, NAMES) == {}
+
+
+def test_health_warnings_come_when_the_mask_rate_collapses() -> None:
+    lines = [line(100), line(110, mask_rate=0.005), line(120, mask_rate=0.002)]
+    assert set(evaluate.health_warnings(lines, 200, NAMES)) == {"collapsed"}
+    assert "0.20%" in evaluate.health_warnings(lines, 200, NAMES)["collapsed"]
+    assert evaluate.health_warnings(lines[:2], 200, NAMES) == {}, "one bad evaluation is not a collapse"
+
+
+def test_health_warning_of_many_starved_classes_names_five_and_counts_the_rest() -> None:
+    share = (1.0,) + (0.0,) * 9
+    text = evaluate.health_warnings([line(100, share=share)], 100, [f"c{i}" for i in range(10)])["starved"]
+    assert "c1, c2, c3, c4, c5 and 4 more" in text
+
+
+def test_a_learner_without_pseudo_labels_is_healthy() -> None:
+    supervised = line(100)
+    del supervised["pseudo"], supervised["train"]["mask_rate"]
+    assert evaluate.health_warnings([supervised], 100, NAMES) == {}

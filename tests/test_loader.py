@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mnar import distributed
+from mnar.loader import STEPS_AHEAD, Loader
+from mnar.types import DataSet, Split
+
+NUM_ROWS, NUM_CLASSES = 60, 6
+LABELED = np.array([3, 8, 11, 40], dtype=np.int64)
+UNLABELED = np.arange(10, NUM_ROWS, dtype=np.int64)
+
+
+def numbered_data() -> DataSet:
+    """Every pixel of row i is i, and its class is i modulo the number of classes."""
+    rows = torch.arange(NUM_ROWS)
+    images = rows.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 2, 2).contiguous()
+    names = tuple(str(c) for c in range(NUM_CLASSES))
+    return DataSet(images, rows % NUM_CLASSES, images, rows % NUM_CLASSES, names, (0.5,), (0.25,))
+
+
+def marked(images: Tensor, view: str) -> Tensor:
+    """A view that can be told from others: the row number and a constant of the view's."""
+    return images.float() + {"weak": 0.25, "strong": 0.5}[view]
+
+
+def make_loader(*, seed: int = 1, batch_labeled: int = 6, batch_unlabeled: int = 20) -> Loader:
+    return Loader(
+        numbered_data(),
+        Split(LABELED, UNLABELED),
+        marked,
+        views=("weak", "strong"),
+        batch_labeled=batch_labeled,
+        batch_unlabeled=batch_unlabeled,
+        seed=seed,
+        device=torch.device("cpu"),
+    )
+
+
+def test_rows_of_a_step_are_a_function_of_seed_and_step_alone() -> None:
+    steps = [0, STEPS_AHEAD - 1, STEPS_AHEAD, 3, 5 * STEPS_AHEAD + 7, 3, 0]  # back and forth across blocks
+    loader = make_loader()
+    for step in steps:
+        loader.seek(step)
+        batch, (x_index, u_index) = loader.batch(), make_loader().indices(step)
+        assert batch.x_index.tolist() == x_index.tolist()
+        assert batch.u_index.tolist() == u_index.tolist()
+
+
+def test_other_seeds_and_other_steps_draw_other_rows() -> None:
+    drawn = {tuple(make_loader(seed=seed).indices(step)[1]) for seed in range(5) for step in range(20)}
+    assert len(drawn) == 100
+
+
+def test_batch_holds_the_images_and_targets_of_its_rows() -> None:
+    loader = make_loader()
+    for step in range(5):
+        loader.seek(step)
+        batch = loader.batch()
+        x_rows, u_rows = LABELED[batch.x_index], UNLABELED[batch.u_index]
+        assert batch.x[:, 0, 0, 0].tolist() == (x_rows + 0.25).tolist()
+        assert batch.y.tolist() == (x_rows % NUM_CLASSES).tolist()
+        assert set(batch.u) == {"weak", "strong"}
+        assert batch.u["weak"][:, 0, 0, 0].tolist() == (u_rows + 0.25).tolist()
+        assert batch.u["strong"][:, 0, 0, 0].tolist() == (u_rows + 0.5).tolist()
+        assert loader.unlabeled_targets[batch.u_index].tolist() == (u_rows % NUM_CLASSES).tolist()
+
+
+def test_unlabelled_rows_are_distinct_within_a_batch_even_when_it_is_the_whole_set() -> None:
+    for size in (20, len(UNLABELED)):
+        loader = make_loader(batch_unlabeled=size)
+        for step in range(20):
+            assert len(set(loader.indices(step)[1])) == size
+
+
+def test_rows_are_drawn_uniformly() -> None:
+    loader, steps = make_loader(), 2000
+    x_count, u_count = np.zeros(len(LABELED)), np.zeros(len(UNLABELED))
+    for step in range(steps):
+        x_index, u_index = loader.indices(step)
+        np.add.at(x_count, x_index, 1)
+        np.add.at(u_count, u_index, 1)
+    for count, draws in ((x_count, 6 * steps), (u_count, 20 * steps)):
+        share = 1 / len(count)
+        deviation = np.sqrt(draws * share * (1 - share))
+        assert np.abs(count - draws * share).max() < 5 * deviation
+
+
+def test_batches_are_independent_so_a_sample_can_come_again_at_once() -> None:
+    loader, steps = make_loader(), 2000
+    batches = [set(loader.indices(step)[1]) for step in range(steps)]
+    shared = [len(a & b) for a, b in pairwise(batches)]
+    assert np.mean(shared) == pytest.approx(20 * 20 / len(UNLABELED), abs=0.15)  # hypergeometric, sd 1.7 a pair
+
+
+def test_index_tensors_keep_their_address_so_a_captured_graph_finds_them() -> None:
+    loader = make_loader()
+    addresses = set()
+    for step in (0, 1, STEPS_AHEAD):
+        loader.seek(step)
+        batch = loader.batch()
+        addresses.add((batch.x_index.data_ptr(), batch.u_index.data_ptr()))
+    assert len(addresses) == 1
+
+
+def test_two_processes_share_the_batch_that_one_would_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = make_loader()
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    loaders = []
+    for rank in range(2):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        loaders.append(make_loader())
+    for step in (0, 9):
+        batches = []
+        for loader in loaders:
+            loader.seek(step)
+            batches.append(loader.batch())
+        x_index, u_index = alone.indices(step)
+        assert sorted(torch.cat([batch.x_index for batch in batches]).tolist()) == sorted(x_index)
+        assert sorted(torch.cat([batch.u_index for batch in batches]).tolist()) == sorted(u_index)
+
+
+def test_a_batch_larger_than_the_unlabelled_set_is_refused_with_the_largest_possible() -> None:
+    with pytest.raises(ValueError, match=r"batch_unlabeled is 51, but there are 50 .* choose at most 50"):
+        make_loader(batch_unlabeled=51)
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (-1, 5)])
+def test_empty_batches_are_refused(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        make_loader(batch_labeled=sizes[0], batch_unlabeled=sizes[1])

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from mnar.config import RunConfig
+from mnar.datasets import DATASETS
+from mnar.recipes import DATASET_DEFAULTS, RECIPES, configure
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_resolves_to_what_its_name_says_and_survives_yaml(name: str) -> None:
+    config = configure(recipe=name)
+    assert RunConfig.from_yaml(config.to_yaml()) == config
+    table, task, method = name.split("/")
+    learner, _, guidance = method.partition("+")
+    assert table == "table1"
+    assert (config.learner.name, config.guidance.name) == (learner, guidance or "none")
+    dataset, protocol, gamma = task.rsplit("-", 2)
+    assert (config.dataset.name, config.protocol.name) == (dataset.replace("-", "_"), protocol)
+    assert config.protocol.options["gamma"] == float(gamma.removeprefix("g"))
+    assert config.train.iterations == 2**20
+    assert 0 < RECIPES[name].accuracy < 100
+
+
+def test_the_first_cells_are_those_of_the_paper() -> None:
+    prg = RECIPES["table1/cifar10-cadr-g20/fixmatch+prg"]
+    assert (prg.accuracy, prg.deviation) == (94.04, 0.18)
+    assert RECIPES["table1/cifar10-cadr-g20/fixmatch"].accuracy == 56.26
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_data_set_has_defaults_that_resolve_and_survive_yaml(name: str) -> None:
+    assert name in DATASET_DEFAULTS
+    config = configure(dataset=name)
+    assert config.dataset.name == name
+    assert RunConfig.from_yaml(config.to_yaml()) == config
+
+
+def test_cifar10_by_default_is_the_published_recipe() -> None:
+    config = configure(dataset="cifar10")
+    assert (config.model.name, config.model.options["depth"], config.model.options["width"]) == ("wide_resnet", 28, 2)
+    train = config.train
+    assert (train.lr, train.momentum, train.weight_decay, train.ema) == (0.03, 0.9, 5e-4, 0.999)
+    assert (train.batch_labeled, train.batch_unlabeled, train.iterations) == (64, 448, 2**20)
+    assert config.learner.options["threshold"] == 0.95
+
+
+def test_nothing_chosen_is_prg_on_digits() -> None:
+    config = configure()
+    assert (config.dataset.name, config.learner.name, config.guidance.name) == ("digits", "fixmatch", "prg")
+
+
+def test_later_choices_win_defaults_then_recipe_then_names_then_settings() -> None:
+    recipe = "table1/cifar10-cadr-g50/fixmatch"
+    config = configure(recipe=recipe, guidance="prg", iterations=7, seed=3, settings=["guidance.alpha=2"])
+    assert (config.protocol.options["gamma"], config.guidance.name) == (50, "prg")
+    assert (config.guidance.options["alpha"], config.train.iterations, config.seed) == (2.0, 7, 3)
+    settings = ["train.iterations=9", "train.iterations=11"]
+    assert configure(iterations=7, settings=settings).train.iterations == 11
+
+
+def test_another_part_drops_the_options_of_the_one_before() -> None:
+    config = configure(dataset="digits", protocol="balanced", settings=["protocol.num_labels=40"])
+    assert "gamma" not in config.protocol.options
+    config = configure(dataset="digits", settings=["model.name=mlp"])
+    assert config.model.options == {"hidden": (256, 256)}
+
+
+def test_supervised_learning_has_nothing_to_guide_unless_asked() -> None:
+    assert configure(learner="supervised").guidance.name == "none"
+    assert configure(learner="supervised", guidance="prg").guidance.name == "prg"
+
+
+def test_data_is_where_the_data_set_looks() -> None:
+    assert str(configure(dataset="cifar10", data="some/place").dataset.options["root"]) == "some/place"
+
+
+def test_configuring_changes_no_recipe() -> None:
+    before = repr(RECIPES) + repr(DATASET_DEFAULTS)
+    configure(recipe="table1/cifar10-cadr-g20/fixmatch", iterations=3, data="x", settings=["protocol.gamma=5"])
+    configure(dataset="digits", iterations=3, settings=["augment.padding=0"])
+    assert repr(RECIPES) + repr(DATASET_DEFAULTS) == before
+
+
+def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"unknown recipe .*-g20/fixmatch\+prg'.*mnar list recipes"):
+        configure(recipe="table1/cifar10-cadr-g20/fixmatch+prgg")
+    with pytest.raises(ValueError, match=r"unknown recipe 'zzz'.*mnar list recipes"):
+        configure(recipe="zzz")

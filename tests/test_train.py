@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import copy
+import io
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.equality import assert_same
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mnar.config import RunConfig
+from mnar.learners import Learner
+from mnar.meters import Diverged, Meters
+from mnar.run import make_split, make_trainer
+from mnar.train import Interrupted, Trainer, train
+from mnar.types import Batch, DataSet, Step
+
+Configure = Callable[..., RunConfig]
+MakeTrainer = Callable[..., Trainer]
+
+
+@pytest.fixture
+def trainer_of(tiny: Configure, digits_data: DataSet) -> MakeTrainer:
+    def make(*settings: str, iterations: int = 40) -> Trainer:
+        config = tiny(*settings, iterations=iterations)
+        return make_trainer(config, digits_data, make_split(config, digits_data))
+
+    return make
+
+
+class Notes:
+    """A recorder that keeps everything in memory, and asks to stop after a number of steps."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.steps_to_go = stop_after
+        self.progressed: list[int] = []
+        self.lines: list[dict[str, Any]] = []
+        self.saved: dict[int, bytes] = {}
+        self.demanded: list[int] = []
+
+    @property
+    def stop_requested(self) -> bool:
+        if self.steps_to_go is None:
+            return False
+        self.steps_to_go -= 1
+        return self.steps_to_go == 0
+
+    def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None:
+        assert math.isfinite(means["loss"])
+        self.progressed.append(step)
+
+    def evaluation(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+
+    def save(self, step: int, state: dict[str, Any], *, must: bool) -> None:
+        content = io.BytesIO()
+        torch.save(state, content)
+        self.saved[step] = content.getvalue()
+        if must:
+            self.demanded.append(step)
+
+
+def loaded(state: bytes) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True)
+    return content
+
+
+def test_the_loop_logs_evaluates_and_saves_when_told_and_at_the_end(trainer_of: MakeTrainer) -> None:
+    notes = Notes()
+    train(trainer_of(iterations=23), notes)
+    assert [line["step"] for line in notes.lines] == [10, 20, 23]
+    assert notes.progressed == [5, 15]  # an evaluation says more
+    assert list(notes.saved) == [7, 14, 21, 23]
+    assert notes.demanded == [23]
+
+
+@pytest.mark.parametrize("guidance", ["none", "prg", "prg_last"])
+@pytest.mark.parametrize("stops", [(1,), (7, 3), (10,), (13, 4)])
+def test_a_stopped_and_resumed_run_equals_one_that_was_not(
+    trainer_of: MakeTrainer, guidance: str, stops: tuple[int, ...]
+) -> None:
+    settings, iterations = (f"guidance.name={guidance}",), 23
+    straight = Notes()
+    train(trainer_of(*settings, iterations=iterations), straight)
+
+    lines, state, done = [], None, 0
+    for stop_after in (*stops, None):
+        trainer, notes = trainer_of(*settings, iterations=iterations), Notes(stop_after)
+        if state is not None:
+            trainer.load_state_dict(loaded(state))
+        if stop_after is None:
+            train(trainer, notes)
+        else:
+            done += stop_after
+            with pytest.raises(Interrupted, match=f"stopped at step {done} of {iterations}"):
+                train(trainer, notes)
+            assert notes.demanded == [done]
+        state = notes.saved[max(notes.saved)]
+        lines += notes.lines
+    assert lines == straight.lines
+    assert state is not None
+    assert_same(loaded(state), loaded(straight.saved[iterations]))
+
+
+def test_a_stop_at_the_last_step_is_a_finished_run(trainer_of: MakeTrainer) -> None:
+    notes = Notes(stop_after=9)
+    train(trainer_of(iterations=9), notes)
+    assert notes.demanded == [9]
+
+
+def test_three_steps_equal_the_loop_written_out(trainer_of: MakeTrainer) -> None:
+    trainer = trainer_of("train.lr=0.1", "train.weight_decay=0.01", "train.ema=0.9")
+    plain = copy.deepcopy(trainer.model)
+    average = copy.deepcopy(plain)
+    learner = copy.deepcopy(trainer.learner)
+    matrices = [p for p in plain.parameters() if p.ndim >= 2]
+    vectors = [p for p in plain.parameters() if p.ndim < 2]
+    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
+    for t in range(3):
+        trainer.loader.seek(t)
+        draws = torch.get_rng_state()
+        trainer.step()
+
+        torch.set_rng_state(draws)  # the same crops and colours
+        optimizer.zero_grad()
+        learner(plain, trainer.loader.batch()).loss.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1 * math.cos(7 * math.pi * t / (16 * 40))
+        optimizer.step()
+        with torch.no_grad():
+            for mean, parameter in zip(average.parameters(), plain.parameters(), strict=True):
+                mean.copy_(0.9 * mean + 0.1 * parameter)
+            for kept, buffer in zip(average.buffers(), plain.buffers(), strict=True):
+                kept.copy_(buffer)
+    torch.testing.assert_close(dict(trainer.model.state_dict()), dict(plain.state_dict()))
+    torch.testing.assert_close(dict(trainer.average.model.state_dict()), dict(average.state_dict()))
+
+
+class NoHostSync(TorchDispatchMode):
+    """Raises where a GPU would have to wait: a value is read back, or a shape depends on values."""
+
+    FORBIDDEN = ("local_scalar_dense", "nonzero", "masked_select", "bincount", "unique", "is_nonzero", "equal")
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__.strip("_")
+        assert not name.startswith(self.FORBIDDEN), name
+        if name in ("index", "index_put"):
+            indices = [index for index in args[1] if index is not None]
+            assert not any(index.dtype == torch.bool for index in indices), "a boolean mask as an index"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("guidance", ["none", "prg", "prg_last"])
+@pytest.mark.parametrize("learner", ["fixmatch", "supervised"])
+def test_a_whole_step_never_waits_for_the_device(trainer_of: MakeTrainer, learner: str, guidance: str) -> None:
+    trainer = trainer_of(f"learner.name={learner}", f"guidance.name={guidance}")
+    for step in range(3):
+        trainer.loader.seek(step)
+        with NoHostSync():
+            trainer.step()
+    with NoHostSync(), pytest.raises(AssertionError, match="local_scalar_dense"):
+        trainer.lr.item()
+
+
+def test_a_line_of_metrics_holds_what_was_measured_since_the_last_one(trainer_of: MakeTrainer) -> None:
+    trainer = trainer_of()
+    for step in range(3):
+        trainer.loader.seek(step)
+        trainer.step()
+    line = trainer.evaluate(3)
+    assert json.loads(json.dumps(line)) == line
+    assert (line["step"], line["images"]) == (3, 3 * (16 + 2 * 32))
+    assert set(line["train"]) == {
+        "loss",
+        "loss/labeled",
+        "loss/unlabeled",
+        "mask_rate",
+        "guidance/empty_row_share",
+        "guidance/transitions",
+    }
+    accepted = line["pseudo"]["accepted"]
+    assert accepted == round(line["train"]["mask_rate"] * 3 * 32)
+    assert sum(map(sum, line["matrices"]["pseudo_confusion"])) == 3 * 32
+    assert sum(map(sum, line["matrices"]["test_confusion"])) == 500
+    assert trainer.meters.num_steps == 0, "the meters start anew"
+
+
+def test_matrices_are_kept_at_twenty_evaluations_and_the_last(trainer_of: MakeTrainer) -> None:
+    trainer = trainer_of("train.eval_every=10", iterations=1005)
+    evaluated = [*range(10, 1005, 10), 1005]
+    snapshots = [step for step in evaluated if trainer._is_snapshot(step)]
+    assert 20 <= len(snapshots) <= 21
+    assert snapshots[-1] == 1005
+
+
+class Poisoned(Learner):
+    """Its loss is not a number from a step on."""
+
+    views = ()
+
+    def __init__(self, healthy: Learner, good_steps: int) -> None:
+        super().__init__(healthy.task, healthy.guidance)
+        self.steps_left = good_steps
+
+    def forward(self, model: nn.Module, batch: Batch) -> Step:
+        self.steps_left -= 1
+        loss = nn.functional.cross_entropy(model(batch.x), batch.y)
+        if self.steps_left < 0:
+            loss = loss * math.nan
+        return Step(loss, {"loss": loss.detach()})
+
+
+@pytest.mark.parametrize("good_steps", [0, 6, 7, 9, 10, 12])
+def test_a_loss_that_is_not_a_number_stops_training_before_anything_bad_is_kept(
+    trainer_of: MakeTrainer, good_steps: int
+) -> None:
+    trainer, notes = trainer_of(), Notes()
+    trainer.learner = Poisoned(trainer.learner, good_steps)
+    with pytest.raises(Diverged, match="not a number"):
+        train(trainer, notes)
+    assert int(trainer.steps_done) <= good_steps + 5, "noticed at the next log"
+    for state in notes.saved.values():
+        assert all(torch.isfinite(weights).all() for weights in loaded(state)["model"].values())
+    assert all(step <= good_steps for step in notes.saved)
+    assert all(line["step"] <= good_steps for line in notes.lines)
+
+
+def test_meters_are_means_of_the_logs_and_counts_of_the_pseudo_labels() -> None:
+    meters = Meters(3, torch.device("cpu"))
+    for loss in (1.0, 2.0, 6.0):
+        meters.add({"loss": torch.tensor(loss), "mask_rate": torch.tensor(loss / 10)})
+    assert meters.means() == pytest.approx({"loss": 3.0, "mask_rate": 0.3})
+    meters.add_pseudo_labels(torch.tensor([0, 2, -1, 2]), torch.tensor([0, 1, 1, 2]))
+    assert meters.pseudo_confusion.tolist() == [[1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0]]
+    assert meters.pseudo_label_share() == pytest.approx([1 / 3, 0, 2 / 3])
+
+    other = Meters(3, torch.device("cpu"))
+    other.load_state_dict(copy.deepcopy(meters.state_dict()))
+    for each in (meters, other):
+        each.add({"loss": torch.tensor(7.0), "mask_rate": torch.tensor(0.7)})
+    assert other.means() == meters.means() == pytest.approx({"loss": 4.0, "mask_rate": 0.4})
+
+    meters.reset()
+    assert meters.means() == {"loss": 0.0, "mask_rate": 0.0}
+    assert meters.pseudo_label_share() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_meters_notice_a_loss_that_is_not_a_number(loss: float) -> None:
+    meters = Meters(3, torch.device("cpu"))
+    meters.add({"loss": torch.tensor(1.0)})
+    meters.add({"loss": torch.tensor(loss)})
+    with pytest.raises(Diverged, match="not a number"):
+        meters.means()
