@@ -75,7 +75,7 @@ def test_train_then_eval_then_report_on_digits(mnar: Mnar, tmp_path: Path) -> No
     assert re.search(r"step 20/20 +test \d", trained.output)
     assert "median of the last 20 evaluations" in trained.output
     assert [line["step"] for line in read_metrics(tmp_path / "runs/one")] == [10, 20]
-    assert "<svg" in (tmp_path / "runs/one/report.html").read_text()
+    assert "data:image/svg+xml" in (tmp_path / "runs/one/report.html").read_text()
 
     evaluated = mnar("eval", "runs/one")
     assert evaluated.code == 0, evaluated.errors
@@ -86,7 +86,7 @@ def test_train_then_eval_then_report_on_digits(mnar: Mnar, tmp_path: Path) -> No
     reported = mnar("report", "runs/one", "--out", "both.html")
     assert reported.code == 0, reported.errors
     assert "both.html" in reported.output
-    assert "<svg" in (tmp_path / "both.html").read_text()
+    assert "data:image/svg+xml" in (tmp_path / "both.html").read_text()
 
     again = mnar("train", "--out", "runs/one", *TINY)
     assert again.code == 1
@@ -178,7 +178,7 @@ def test_a_run_that_diverges_exits_with_what_to_try(mnar: Mnar) -> None:
     settings = ("--set", "train.lr=1e15", "--set", "train.log_every=1", "--set", "train.save_every=1")
     outcome = mnar("train", "--iterations", 20, "--out", "run", *TINY, *settings)
     assert outcome.code == 1
-    assert re.search(r"not a number .* --set train\.lr=0\.01", outcome.errors)
+    assert re.search(r"not a number .*--set train\.lr=0\.01", outcome.errors)
 
 
 def test_a_folder_whose_name_looks_like_markup_is_printed_as_it_is(mnar: Mnar, finished_run: Path) -> None:
@@ -188,8 +188,7 @@ def test_a_folder_whose_name_looks_like_markup_is_printed_as_it_is(mnar: Mnar, f
     assert "[bold]run" in evaluated.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_exits_with_the_command_that_resumes(tmp_path: Path, number: signal.Signals) -> None:
+def test_sigterm_saves_and_exits_with_the_command_that_resumes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mnar", "train", "--iterations", "100000", "--out", "run", *TINY]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
@@ -200,7 +199,7 @@ def test_a_signal_saves_and_exits_with_the_command_that_resumes(tmp_path: Path, 
         for line in process.stdout:
             if line.startswith("step 10"):
                 break
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         errors = process.stderr.read()
     assert process.returncode == 130
     stopped = re.match(r"stopped at step (\d+) of 100000; saved\. Go on with: mnar train --resume run\n", errors)
@@ -214,7 +213,7 @@ def test_demo_compares_four_methods_and_says_what_prg_changed(mnar: Mnar, tmp_pa
     for method in ("supervised", "fixmatch", "fixmatch + prg", "fixmatch + prg_last"):
         assert re.search(rf"^│ {re.escape(method)} +│", outcome.output, re.MULTILINE), method
     assert "Against fixmatch, fixmatch + prg" in outcome.output
-    assert "<svg" in (tmp_path / "demo/report.html").read_text()
+    assert "data:image/svg+xml" in (tmp_path / "demo/report.html").read_text()
     assert len([path for path in (tmp_path / "demo").iterdir() if path.is_dir()]) == 4
 
     again = mnar("demo", "--seeds", 1, "--iterations", 9, "--out", "demo")

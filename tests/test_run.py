@@ -37,8 +37,8 @@ Configure = Callable[..., RunConfig]
 class Watching(Silent):
     """Keeps the warnings, and sends this process a signal after the evaluation of a step."""
 
-    def __init__(self, signal_at: int | None = None) -> None:
-        self.signal_at = signal_at
+    def __init__(self, signal_at: int | None = None, number: int = signal.SIGTERM) -> None:
+        self.signal_at, self.number = signal_at, number
         self.warnings: list[str] = []
         self.began_at: int | None = None
 
@@ -47,7 +47,7 @@ class Watching(Silent):
 
     def evaluation(self, line: dict[str, Any]) -> None:
         if line["step"] == self.signal_at:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.number)
 
     def warning(self, text: str) -> None:
         self.warnings.append(text)
@@ -126,12 +126,15 @@ def test_the_model_file_scores_as_the_last_evaluation_did_and_says_what_it_needs
 # ---- interrupted runs
 
 
-def test_sigterm_saves_and_names_the_command_that_resumes(tmp_path: Path, tiny: Configure) -> None:
-    folder, before = tmp_path / "run", signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_sigterm_and_ctrl_c_save_and_name_the_command_that_resumes(
+    tmp_path: Path, tiny: Configure, number: int
+) -> None:
+    folder, before = tmp_path / "run", signal.getsignal(number)
     with pytest.raises(Interrupted, match=rf"stopped at step 21 of 40; saved\. .*mnar train --resume {folder}"):
-        new_run(tiny(), folder, Watching(signal_at=20))
+        new_run(tiny(), folder, Watching(signal_at=20, number=number))
     assert checkpoint.load(folder / "state.pt")[0]["steps_done"] == 21
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
 
 
 def test_a_stopped_run_resumed_twice_equals_one_that_was_not(
@@ -346,7 +349,7 @@ def test_a_full_disk_while_saving_is_a_warning_and_the_run_goes_on(
     first, second = (text for text in display.warnings if "could not save" in text)
     assert "step 7" in first
     assert "No space left" in first
-    assert "none was written yet" in first
+    assert "no checkpoint is there yet" in first
     assert "the checkpoint of step 21 is kept; training goes on" in second
     monkeypatch.undo()
     assert (folder / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
@@ -362,6 +365,31 @@ def test_a_full_disk_at_the_last_step_is_an_error_that_names_the_command_that_re
     ):
         new_run(tiny(), folder)
     monkeypatch.undo()
+    resume_run(folder)
+    assert_same_run(folder, finished_run)
+
+
+class DiskFull(Silent):
+    """Before the evaluation of step 20 the metrics go to a device that is always full."""
+
+    def __init__(self, metrics: Path) -> None:
+        self.metrics = metrics
+
+    def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None:
+        if step == 15:
+            self.metrics.rename(self.metrics.with_suffix(".kept"))
+            self.metrics.symlink_to("/dev/full")
+
+
+def test_a_full_disk_while_recording_metrics_is_an_error_that_names_the_command_that_resumes(
+    finished_run: Path, tmp_path: Path, tiny: Configure
+) -> None:
+    folder = tmp_path / "run"
+    metrics = folder / "metrics.jsonl"
+    with pytest.raises(OSError, match=rf"step 20 .*checkpoint of step 14 is kept; .*mnar train --resume {folder}"):
+        new_run(tiny(), folder, DiskFull(metrics))
+    metrics.unlink()
+    metrics.with_suffix(".kept").rename(metrics)
     resume_run(folder)
     assert_same_run(folder, finished_run)
 

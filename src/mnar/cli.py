@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -63,8 +64,8 @@ def demo(
         table.add_row(row.method, *(spread.percent for spread in spreads), str(row.num_runs))
     console.print(table)
     console.print("accuracy and geometric mean: median of the last 20 evaluations, mean ± sd over seeds", style="dim")
-    console.print(what_changed(runs), soft_wrap=True)
-    console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+    console.print(what_changed(runs), soft_wrap=True, markup=False)
+    console.print(f"Report: {out / 'report.html'}", soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -98,7 +99,7 @@ def train(
         "--recipe": recipe, "--iterations": iterations, "--seed": seed, "--out": out, "--set": settings,
     }  # fmt: skip
     if resume is not None:
-        extra = [name for name, value in chosen.items() if value]
+        extra = [name for name, value in chosen.items() if value not in (None, [])]
         if extra:
             raise ValueError(f"--resume goes on with a run as it is; leave out {', '.join(extra)}, or begin a new run")
         with TerminalDisplay(console) as display:
@@ -130,12 +131,12 @@ def evaluate(
     from mnar.run import evaluate_run
 
     scores = evaluate_run(run, root=data)
-    table = Table(title=f"{run}")
+    table = Table(title=escape(str(run)))
     for heading in ("class", "recall %", "precision %", "share of predictions %"):
         table.add_column(heading, justify="left" if heading == "class" else "right")
     columns = (scores["class_names"], scores["recall"], scores["precision"], scores["predicted_share"])
     for name, *values in zip(*columns, strict=True):
-        table.add_row(name, *(f"{100 * value:.2f}" for value in values))
+        table.add_row(escape(name), *(f"{100 * value:.2f}" for value in values))
     console.print(table)
     console.print(
         f"accuracy {scores['accuracy']:.2%}   geometric mean {scores['geometric_mean']:.2%}   "
@@ -162,7 +163,7 @@ def report(
         title=f"{len(records)} runs" if len(records) > 1 else records[0].label,
         lead=what_changed(records),
     )
-    console.print(f"Report: {out}", soft_wrap=True)
+    console.print(f"Report: {out}", soft_wrap=True, markup=False)
 
 
 @app.command("list")
@@ -219,6 +220,7 @@ def _print_headline(folder: Path) -> None:
         f"{scores['accuracy_final']:.2%} (final), {scores['accuracy_best_on_test']:.2%} (best on test); "
         f"geometric mean {scores['geometric_mean']:.2%}\n{folder}",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )
 
@@ -228,8 +230,8 @@ def main() -> None:
     try:
         app()
     except Interrupted as error:
-        errors.print(f"{error}", soft_wrap=True, highlight=False)
+        errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)
     except (ValueError, LookupError, OSError, Diverged) as error:
-        errors.print(f"[red]error:[/red] {error}", soft_wrap=True, highlight=False)
+        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)

@@ -76,10 +76,10 @@ class RunConfig:
         """From sections as YAML has them; options left out take the constructor's default."""
         names = [f.name for f in dataclasses.fields(cls)]
         _refuse_unknown(sections, names, "section")
-        missing = [name for name in TABLES if name not in sections]
+        chosen = {section: _choose(section, sections[section]) for section in TABLES if section in sections}
+        missing = [name for name in TABLES if name not in chosen]
         if missing:
             raise ValueError(f"the configuration has no section {missing[0]!r}; it needs {sorted(TABLES)}")
-        chosen = {section: _choose(section, sections[section]) for section in TABLES}
         split_options = complete(split, sections.get("split", {}), "split")
         augment = complete(Augment, sections.get("augment", {}), "augment")
         train = TrainOptions(**complete(TrainOptions, sections.get("train", {}), "train"))

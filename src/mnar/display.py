@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -68,7 +69,7 @@ class TerminalDisplay:
             self.console.print(text, highlight=False, soft_wrap=True)
 
     def warning(self, text: str) -> None:
-        self.console.print(f"[yellow]warning:[/yellow] {text}", highlight=False, soft_wrap=True)
+        self.console.print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False, soft_wrap=True)
 
 
 def health_line(means: dict[str, float], share: Sequence[float]) -> str:

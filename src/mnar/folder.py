@@ -138,10 +138,13 @@ class RunRecorder:
         self.display.progress(step, self._rate(step), means, pseudo_label_share)
 
     def evaluation(self, line: dict[str, Any]) -> None:
-        with (self.folder / METRICS).open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with (self.folder / METRICS).open("a") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(f"{self._failure('record', line['step'], error)}; {self._remedy}") from error
         self.lines.append(line)
         share = line["pseudo"]["share"] if "pseudo" in line else []
         self.progress(line["step"], line["train"], share)
@@ -158,13 +161,20 @@ class RunRecorder:
             checkpoint.save(self.folder / STATE, {**state, "config": self.config})
             self._write_environment(step)
         except OSError as error:
-            kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "none was written yet"
-            text = f"could not save step {step} in {self.folder} ({error.strerror or error}); {kept}"
+            failure = self._failure("save", step, error)
             if must:
-                raise OSError(f"{text}; free some space and go on with `mnar train --resume {self.folder}`") from error
-            self.display.warning(f"{text}; training goes on and will try again")
+                raise OSError(f"{failure}; {self._remedy}") from error
+            self.display.warning(f"{failure}; training goes on and will try again")
         else:
             self.saved_step = step
+
+    def _failure(self, action: str, step: int, error: OSError) -> str:
+        kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "no checkpoint is there yet"
+        return f"could not {action} step {step} in {self.folder} ({error.strerror or error}); {kept}"
+
+    @property
+    def _remedy(self) -> str:
+        return f"free some space and go on with `mnar train --resume {self.folder}`"
 
     def _rate(self, step: int) -> float:
         """Images a second in this session."""

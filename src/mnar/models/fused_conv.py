@@ -32,9 +32,9 @@ class Tiling(NamedTuple):
     stages: int
 
 
-FORWARD = Tiling(pixels=128, patch=64, num_warps=4, stages=3)
-WEIGHT_GRADIENT = Tiling(pixels=64, patch=64, num_warps=4, stages=3)
-WEIGHT_GRADIENT_PROGRAMS = 132 * 2  # on each multiprocessor of an H200, as many as its registers hold
+FORWARD = Tiling(pixels=128, patch=32, num_warps=4, stages=4)
+WEIGHT_GRADIENT = Tiling(pixels=64, patch=64, num_warps=4, stages=4)
+WEIGHT_GRADIENT_PROGRAMS = {3: 132 * 4, 16: 132 * 2, 32: 132}  # by input channels; an H200 has 132 multiprocessors
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
     num_out = grad_y.shape[1]
     num_pixels = n * height * width
     tiling = WEIGHT_GRADIENT
-    tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS * tiling.pixels)
+    tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS.get(num_in, 132) * tiling.pixels)
     num_programs = triton.cdiv(num_pixels, tiles * tiling.pixels)
     partial = x.new_empty((num_programs, 3, 3, num_in, num_out), dtype=torch.float32)
     kernels.weight_gradient[(num_programs,)](
