@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from tests.watching import Watching
 
 import mnar.run
 from mnar.config import RunConfig
 from mnar.datasets import digits
 from mnar.recipes import configure
+from mnar.train import Interrupted
 from mnar.types import DataSet
 
 # The tests' tensors are small, and two threads on two busy cores wait for each other.
@@ -56,3 +59,17 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory, tiny: Configure) -> P
     folder = tmp_path_factory.mktemp("runs") / "straight"
     mnar.run.new_run(tiny(), folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def stopped_once(tmp_path_factory: pytest.TempPathFactory, tiny: Configure) -> Path:
+    """A run stopped at step 31: evaluated at 10, 20 and 30, saved at 31, and at 28 before that."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.raises(Interrupted):
+        mnar.run.new_run(tiny(), folder, Watching(signal_at=30))
+    return folder
+
+
+@pytest.fixture
+def stopped(stopped_once: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stopped_once, tmp_path / "run"))

@@ -1,12 +1,15 @@
-"""Equality bit for bit, of whatever a checkpoint holds."""
+"""Equality bit for bit, of whatever a checkpoint or a run folder holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from mnar import checkpoint
 
 
 def assert_same(one: Any, other: Any, where: str = "state") -> None:
@@ -24,3 +27,10 @@ def assert_same(one: Any, other: Any, where: str = "state") -> None:
             assert_same(*pair, f"{where}[{place}]")
     else:
         assert one == other, where
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    """Parameters, buffers, optimiser, random state and metrics, bit for bit."""
+    assert_same(checkpoint.load(folder / "state.pt")[0], checkpoint.load(other / "state.pt")[0])
+    for name in ("config.yaml", "split.json", "metrics.jsonl", "model.safetensors"):
+        assert (folder / name).read_bytes() == (other / name).read_bytes(), name

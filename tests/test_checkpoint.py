@@ -184,6 +184,11 @@ def test_two_damaged_checkpoints_are_an_error_that_names_both(two_saved: Path, d
     assert "begin a new run" in str(error.value)
 
 
+def test_a_crash_between_the_two_renames_of_a_save_does_not_lose_the_newest(two_saved: Path) -> None:
+    two_saved.rename(two_saved.with_name("state.pt.new"))
+    assert_same(load(two_saved)[0], make_state(2))
+
+
 def test_half_a_temporary_file_is_never_read(two_saved: Path) -> None:
     whole = two_saved.read_bytes()
     for suffix in (".new", ".new.part"):

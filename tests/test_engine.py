@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config as inductor
 
 from mnar import checkpoint
 from mnar.augment import Augment
@@ -87,7 +87,8 @@ def make_trainer(options: EngineOptions) -> Trainer:
     torch.manual_seed(0)
     data, engine = random_images(), Engine(options)
     rows = split(data.train_y, cadr(10, 20), seed=0)
-    train_options = TrainOptions(iterations=1000, batch_labeled=16, batch_unlabeled=64)
+    # A tenth of the published learning rate: rounding then stays small for a while.
+    train_options = TrainOptions(iterations=1000, batch_labeled=16, batch_unlabeled=64, lr=0.003)
     task = Task(10, len(rows.unlabeled_index), batch_labeled=16, batch_unlabeled=64)
     learner = FixMatch(task, PRG(task))
     loader = Loader(
@@ -117,13 +118,15 @@ def losses(trainer: Trainer, take_step: Callable[[], None], first: int, last: in
 
 @pytest.mark.gpu
 @needs_cuda
-def test_graphed_fused_compiled_training_stays_close_to_plain_eager() -> None:
-    # Draws differ: a compiled augmentation has its own stream of random numbers. The course of the loss does not.
-    plain, fast = make_trainer(PLAIN), make_trainer(FAST)
+@pytest.mark.parametrize("options", [FAST, EngineOptions()], ids=["fast", "auto"])
+def test_graphed_fused_compiled_training_stays_close_to_plain_eager(
+    monkeypatch: pytest.MonkeyPatch, options: EngineOptions
+) -> None:
+    monkeypatch.setattr(inductor, "fallback_random", True)  # compiled code then draws as eager code does
+    plain, fast = make_trainer(PLAIN), make_trainer(options)
     expected = losses(plain, plain.engine.step(plain.step), 0, 20)
     got = losses(fast, fast.engine.step(fast.step), 0, 20)
-    assert got[0] == pytest.approx(expected[0], rel=0.1)
-    assert statistics.fmean(got) == pytest.approx(statistics.fmean(expected), rel=0.15)
+    assert got == pytest.approx(expected, rel=0.02)  # bfloat16 on a CPU: 0.0003
     assert int(fast.steps_done) == 20, "steps before, at and after the capture are all steps of the training"
 
 
@@ -157,6 +160,6 @@ def test_a_run_resumed_on_a_gpu_goes_on_as_it_would_have(tmp_path: Path) -> None
     resumed = make_trainer(EngineOptions())
     resumed.load_state_dict(checkpoint.load(tmp_path / "state.pt")[0])
     got = losses(resumed, resumed.engine.step(resumed.step), 10, 20)
-    assert got == pytest.approx(expected, rel=0.1)
+    assert got == pytest.approx(expected, rel=0.02)
     tracked, would_be = (trainer.learner.state_dict()["guidance.batches"] for trainer in (resumed, straight))
     assert tracked.item() == would_be.item() == 20
