@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.watching import Watching
 
 import mnar.run
 from mnar.config import RunConfig
@@ -16,6 +15,7 @@ from mnar.datasets import digits
 from mnar.recipes import configure
 from mnar.train import Interrupted
 from mnar.types import DataSet
+from tests.watching import Watching
 
 # The tests' tensors are small, and two threads on two busy cores wait for each other.
 torch.set_num_threads(1)

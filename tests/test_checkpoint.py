@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.equality import assert_same
-from tests.killing import NEVER, Trap, in_a_child, kill_me, was_killed
 
 from mnar.checkpoint import DamagedCheckpoint, load, previous, save, write_atomically
+from tests.equality import assert_same
+from tests.killing import NEVER, Trap, in_a_child, kill_me, was_killed
 
 
 def make_state(step: int) -> dict[str, Any]:

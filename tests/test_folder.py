@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.equality import assert_same_run
-from tests.watching import Watching
 
 from mnar import checkpoint
 from mnar.config import RunConfig
 from mnar.folder import Silent, StopFlag, locked, stopping_on_signals
 from mnar.run import new_run, resume_run
+from tests.equality import assert_same_run
+from tests.watching import Watching
 
 pytestmark = pytest.mark.usefixtures("without_report")
 Configure = Callable[..., RunConfig]

@@ -14,9 +14,6 @@ import pytest
 import torch
 import yaml
 from safetensors import safe_open
-from tests.equality import assert_same_run
-from tests.killing import run_under_fire
-from tests.watching import Watching
 
 from mnar import checkpoint
 from mnar.checkpoint import DamagedCheckpoint
@@ -25,6 +22,9 @@ from mnar.meters import Diverged
 from mnar.report import read_metrics
 from mnar.run import evaluate_run, load_data, make_model, new_run, resume_run
 from mnar.train import Interrupted
+from tests.equality import assert_same_run
+from tests.killing import run_under_fire
+from tests.watching import Watching
 
 pytestmark = pytest.mark.usefixtures("without_report")
 Configure = Callable[..., RunConfig]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.equality import assert_same
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,6 +18,7 @@ from mnar.meters import Diverged, Meters
 from mnar.run import make_split, make_trainer
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import Batch, DataSet, Step
+from tests.equality import assert_same
 
 Configure = Callable[..., RunConfig]
 MakeTrainer = Callable[..., Trainer]

@@ -56,9 +56,9 @@ def demo(
             iterations=iterations,
             on_progress=lambda x: progress.update(bar, completed=x),
         )
-    table = Table(title="Digits, 72 labels under CADR's protocol (gamma 20), test set balanced")
-    for heading in ("method", "accuracy %", "geometric mean %", "final %", "best on test %", "seeds"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
+    table = Table(title="Digits, 72 labels under CADR's protocol (gamma 20); per cent")
+    for heading in ("method", "accuracy", "geometric mean", "final", "best on test", "seeds"):
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=heading == "method")
     for row in summary(runs):
         spreads = (row.accuracy_median_last_20, row.geometric_mean, row.accuracy_final, row.accuracy_best_on_test)
         table.add_row(row.method, *(spread.percent for spread in spreads), str(row.num_runs))
@@ -86,7 +86,7 @@ def train(
 ) -> None:
     """Train, or go on training.
 
-    Example: `mnar train --dataset cifar10 --data ~/data --learner fixmatch --guidance prg --set protocol.gamma=20 --out runs/prg`
+    Example: `mnar train --dataset cifar10 --data ~/data --guidance prg --set protocol.gamma=20 --out runs/prg`
 
     After a stop: `mnar train --resume runs/prg`
     """
@@ -228,7 +228,7 @@ def _print_headline(folder: Path) -> None:
 def main() -> None:
     """Every error that a user can mend is one line, not a traceback."""
     try:
-        app()
+        app(prog_name="mnar")
     except Interrupted as error:
         errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)

@@ -140,6 +140,8 @@ def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def complete(make: Callable[..., Any], given: Mapping[str, Any], where: str) -> Options:
     """The options given, checked against the signature of `make`, and its defaults for the rest."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"section {where} is {given!r}; expected options with their values")
     parameters = options_of(make)
     _refuse_unknown(given, list(parameters), f"option of {where}")
     hints = _hints(make)

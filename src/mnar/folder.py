@@ -22,7 +22,7 @@ from mnar import checkpoint
 from mnar.config import RunConfig
 from mnar.evaluate import health_warnings
 from mnar.report import read_metrics
-from mnar.train import TrainOptions
+from mnar.train import Trainer
 
 CONFIG, SPLIT, ENVIRONMENT = "config.yaml", "split.json", "environment.json"
 METRICS, STATE, MODEL, REPORT = "metrics.jsonl", "state.pt", "model.safetensors", "report.html"
@@ -112,20 +112,19 @@ class RunRecorder:
     def __init__(
         self,
         folder: Path,
-        options: TrainOptions,
+        trainer: Trainer,
         class_names: tuple[str, ...],
-        images_per_step: int,
         first_step: int,
-        device: torch.device,
         display: Display,
         stop: StopFlag,
     ) -> None:
-        self.folder, self.options, self.class_names, self.display = folder, options, class_names, display
-        self.images_per_step, self.first_step, self.stop = images_per_step, first_step, stop
+        self.folder, self.class_names, self.display, self.stop = folder, class_names, display, stop
+        self.iterations, self.images_per_step = trainer.options.iterations, trainer.images_per_step
+        self.first_step = first_step
         self.saved_step = self.last_step = first_step
         self.lines = forget_metrics_after(folder, first_step)
         self.config = read_config(folder).to_yaml()
-        self.environment = self._environment(device)
+        self.environment = self._environment(trainer.engine.device)
         self.began = time.monotonic()
         self.warned: dict[str, str] = {}
 
@@ -149,7 +148,7 @@ class RunRecorder:
         share = line["pseudo"]["share"] if "pseudo" in line else []
         self.progress(line["step"], line["train"], share)
         self.display.evaluation(line)
-        warnings = health_warnings(self.lines, self.options.iterations, self.class_names)
+        warnings = health_warnings(self.lines, self.iterations, self.class_names)
         for kind, text in warnings.items():
             if kind not in self.warned:  # once, not at every evaluation
                 self.display.warning(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
@@ -47,18 +48,14 @@ LEFT_BY_A_KILL = (LOCK, f"{CONFIG}.part")  # what a run leaves that was killed b
 
 def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> None:
     """Train `config` into a new run folder."""
-    if (folder / CONFIG).exists():
-        raise FileExistsError(
-            f"{folder} holds a run already; go on with `mnar train --resume {folder}` or choose another --out"
-        )
-    if folder.exists() and (not folder.is_dir() or any(entry.name not in LEFT_BY_A_KILL for entry in folder.iterdir())):
-        raise FileExistsError(f"{folder} is there and is not an empty folder; choose another --out")
+    _refuse_used(folder)
     # All that can be wrong with the input comes out here, before anything is written.
     data = load_data(config)
     rows = make_split(config, data)
     trainer = make_trainer(config, data, rows)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
+        _refuse_used(folder)  # by another process, meanwhile
         checkpoint.write_atomically(folder / CONFIG, config.to_yaml())
         checkpoint.write_atomically(folder / SPLIT, json.dumps(describe_split(config, data, rows)))
         _train(trainer, data, folder, 0, display or Silent())
@@ -75,6 +72,15 @@ def resume_run(folder: Path, display: Display | None = None, *, root: Path | Non
         first_step = _restore(trainer, config, folder, display)
         _check_same_split(folder, describe_split(config, data, rows))
         _train(trainer, data, folder, first_step, display)
+
+
+def _refuse_used(folder: Path) -> None:
+    if (folder / CONFIG).exists():
+        raise FileExistsError(
+            f"{folder} holds a run already; go on with `mnar train --resume {folder}` or choose another --out"
+        )
+    if folder.exists() and (not folder.is_dir() or any(entry.name not in LEFT_BY_A_KILL for entry in folder.iterdir())):
+        raise FileExistsError(f"{folder} is there and is not an empty folder; choose another --out")
 
 
 def load_data(config: RunConfig, root: Path | None = None) -> DataSet:
@@ -145,7 +151,11 @@ def evaluate_run(folder: Path, *, root: Path | None = None) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder / MODEL} is not there yet; finish the run: mnar train --resume {folder}")
     data, engine = load_data(config, root), Engine(config.engine)
     model = make_model(config, data)
-    model.load_state_dict(load_file(folder / MODEL))
+    try:
+        model.load_state_dict(load_file(folder / MODEL))
+    except (SafetensorError, RuntimeError) as error:
+        remedy = f"write it again with `mnar train --resume {folder}`"
+        raise ValueError(f"{folder / MODEL} is damaged or of another model ({error}); {remedy}") from error
     model = engine.place(model).eval()
     prepare = make_augment(config, data).to(engine.device)
     scores, confusion = test_scores(
@@ -159,19 +169,8 @@ def evaluate_run(folder: Path, *, root: Path | None = None) -> dict[str, Any]:
 
 
 def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, display: Display) -> None:
-    options = trainer.options
-    images_per_step = options.batch_labeled + len(trainer.learner.views) * options.batch_unlabeled
     with stopping_on_signals() as stop:
-        recorder = RunRecorder(
-            folder,
-            options,
-            data.class_names,
-            images_per_step,
-            first_step,
-            trainer.engine.device,
-            display,
-            stop,
-        )
+        recorder = RunRecorder(folder, trainer, data.class_names, first_step, display, stop)
         display.started(read_config(folder), first_step)
         try:
             train(trainer, recorder)
@@ -182,9 +181,13 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
             ) from error
         except Interrupted as error:
             raise Interrupted(f"{error}; saved. Go on with: mnar train --resume {folder}") from error
-    _export(trainer, data, folder)
-    run = read_run(folder)
-    write_report([run], folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
+    try:
+        _export(trainer, data, folder)
+        run = read_run(folder)
+        write_report([run], folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
+    except OSError as error:
+        remedy = f"the training is saved; free some space, then `mnar train --resume {folder}`"
+        raise OSError(f"could not write the model and the report ({error}); {remedy}") from error
 
 
 def _export(trainer: Trainer, data: DataSet, folder: Path) -> None:

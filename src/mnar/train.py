@@ -94,6 +94,10 @@ class Trainer:
         self.meters = Meters(learner.task.num_classes, engine.device)
         self.test_x, self.test_y = data.test_x.to(engine.device), data.test_y.to(engine.device)
 
+    @property
+    def images_per_step(self) -> int:
+        return self.options.batch_labeled + len(self.learner.views) * self.options.batch_unlabeled
+
     def step(self) -> None:
         """One training step: only device work, so all of it can be one CUDA graph."""
         batch = self.loader.batch()
@@ -113,17 +117,17 @@ class Trainer:
 
     def evaluate(self, step: int) -> dict[str, Any]:
         """One line of metrics.jsonl, about the steps since the last one. Starts the meters anew."""
+        means = self.meters.means()  # first: it fails if training has diverged
         num_classes = self.learner.task.num_classes
         network = self.engine.inference(self.average.model)
         scores, confusion = test_scores(
             network, self.test_x, self.test_y, lambda x: self.loader.augment(x, "id"), num_classes=num_classes
         )
-        options, num_views = self.options, len(self.loader.views)
         line = {
             "step": step,
-            "images": step * (options.batch_labeled + num_views * options.batch_unlabeled),
+            "images": step * self.images_per_step,
             "test": scores,
-            "train": self.meters.means(),
+            "train": means,
         }
         matrices = {"test_confusion": confusion}
         if self.learner.views:

@@ -14,13 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.prg import LiteralPRG
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.testing import assert_close
 
 from mnar.guidances import GUIDANCES, PRG
 from mnar.types import Task
+from tests.reference.prg import LiteralPRG
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures.json").read_text())
 GOLDEN = {
@@ -112,9 +112,7 @@ def assert_equals_the_literal_algorithm(num_classes: int, count: int, **options:
     )
     assert_close(usage, expected_usage, atol=1e-5, rtol=0)
     if options.get("steps", 1) == 1:
-        tracked = (
-            prg.transitions.sum(1) > 0
-        )  # "identity" says what an empty row does, not what H' shows there
+        tracked = prg.transitions.sum(1) > 0  # "identity" says what an empty row does, not what H' shows there
         matrix, expected_matrix = prg.guidance_matrix()[tracked], literal.guidance_matrix()[tracked.numpy()]
         assert_close(rows_to_sum_one(matrix), rows_to_sum_one(expected_matrix), atol=1e-5, rtol=0)
 
@@ -201,9 +199,7 @@ def test_a_factor_on_l_changes_nothing(sequence: Sequence, last: bool) -> None:
 
 @few_examples
 @given(sequences(), st.booleans())
-def test_first_visits_count_nothing_and_replayed_predictions_add_nothing(
-    sequence: Sequence, last: bool
-) -> None:
+def test_first_visits_count_nothing_and_replayed_predictions_add_nothing(sequence: Sequence, last: bool) -> None:
     prg = make_prg(4, last=last)
     for visit, (probs, _) in enumerate(sequence[:4]):
         q = prg(probs, 8 * visit + torch.arange(len(probs)))

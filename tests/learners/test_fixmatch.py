@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.reference.fixmatch import cross_entropy, fixmatch
 from torch import Tensor, nn
 
 from mnar.guidances import Guidance, NoGuidance
 from mnar.learners import FixMatch, Supervised
 from mnar.types import Batch, Task
+from tests.reference.fixmatch import cross_entropy, fixmatch
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED = 4, 6, 30, 10
 THRESHOLD = 0.75  # a number that float32 holds, so a confidence can equal it

@@ -8,11 +8,11 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from tests.report.made_up import METHODS, run_with, write_run
 
 from mnar.report import Run, figures, read_run
 from mnar.report.record import Floats
 from mnar.report.style import svg
+from tests.report.made_up import METHODS, run_with, write_run
 
 DRAWN = (
     figures.learning_curves,

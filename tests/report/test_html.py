@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.report.made_up import METHODS, run_with, write_run
 
 from mnar.report import Run, html, read_run, write_report
+from tests.report.made_up import METHODS, run_with, write_run
 
 
 def without_figures(page: str) -> str:

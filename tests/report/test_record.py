@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.report.made_up import run_with, write_run
 
 from mnar.report import by_method, read_run
+from tests.report.made_up import run_with, write_run
 
 
 def test_a_half_written_last_line_is_ignored(tmp_path: Path) -> None:

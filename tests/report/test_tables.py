@@ -1,8 +1,8 @@
 import pytest
-from tests.report.made_up import run_with
 
 from mnar.report import Spread, summary
 from mnar.report.tables import run_rows, settings
+from tests.report.made_up import run_with
 
 
 def test_summary_equals_means_and_deviations_computed_by_hand() -> None:

@@ -1,6 +1,5 @@
-from tests.report.made_up import run_with
-
 from mnar.report import Run, what_changed
+from tests.report.made_up import run_with
 
 
 def pair(plain: list[float], guided: list[float], *, recall: tuple[float, float] = (0.9, 0.75)) -> list[Run]:
