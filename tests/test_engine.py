@@ -124,7 +124,9 @@ def test_graphed_fused_compiled_training_stays_close_to_plain_eager(
 ) -> None:
     monkeypatch.setattr(inductor, "fallback_random", True)  # compiled code then draws as eager code does
     plain, fast = make_trainer(PLAIN), make_trainer(options)
+    torch.manual_seed(1)
     expected = losses(plain, plain.engine.step(plain.step), 0, 20)
+    torch.manual_seed(1)  # the same views again
     got = losses(fast, fast.engine.step(fast.step), 0, 20)
     assert got == pytest.approx(expected, rel=0.02)  # bfloat16 on a CPU: 0.0003
     assert int(fast.steps_done) == 20, "steps before, at and after the capture are all steps of the training"

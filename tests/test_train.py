@@ -261,3 +261,12 @@ def test_meters_notice_a_loss_that_is_not_a_number(loss: float) -> None:
     meters.add({"loss": torch.tensor(loss)})
     with pytest.raises(Diverged, match="not a number"):
         meters.means()
+
+
+def test_warming_up_changes_nothing(trainer_of: MakeTrainer) -> None:
+    cold, warm = trainer_of(), trainer_of()
+    warm.engine.fused = True  # as on a GPU; without one the modules take plain operations all the same
+    before = torch.get_rng_state()
+    warm.warm_up()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert_same(warm.state_dict(), cold.state_dict())

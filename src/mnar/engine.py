@@ -38,6 +38,7 @@ class Engine:
         self.compile = _chosen(options.compile, on_gpu, "compile", True)
         self.cuda_graph = _chosen(options.cuda_graph, on_gpu, "cuda_graph", on_gpu)
         if on_gpu:
+            torch.cuda.set_device(self.device)
             torch.backends.cudnn.benchmark = True
             torch.set_float32_matmul_precision("high")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -98,6 +100,28 @@ class Trainer:
     def images_per_step(self) -> int:
         return self.options.batch_labeled + len(self.learner.views) * self.options.batch_unlabeled
 
+    def warm_up(self) -> None:
+        """Compile what the first step needs: the model's kernels beside those of the augmentation.
+
+        Only our own kernels gain by it; torch.compile takes one thing at a time.
+        """
+        if not self.engine.fused:
+            return
+        device = self.engine.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), ThreadPoolExecutor() as aside:
+            rehearsal = aside.submit(self._rehearse)
+            self.loader.seek(0)
+            self.loader.batch()
+            rehearsal.result()
+
+    def _rehearse(self) -> None:
+        """One forward and backward of a copy of the model, at the size of a step."""
+        network = self.engine.network(copy.deepcopy(self.model))
+        batch = torch.zeros(self.images_per_step, *self.test_x.shape[1:], device=self.engine.device)
+        if batch.ndim == 4:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        network(batch).float().sum().backward()
+
     def step(self) -> None:
         """One training step: only device work, so all of it can be one CUDA graph."""
         batch = self.loader.batch()
@@ -181,6 +205,7 @@ class Trainer:
 def train(trainer: Trainer, recorder: Recorder) -> None:
     """Train to the last step, from wherever the trainer stands."""
     options = trainer.options
+    trainer.warm_up()
     take_step = trainer.engine.step(trainer.step)
     for step in range(int(trainer.steps_done) + 1, options.iterations + 1):
         trainer.loader.seek(step - 1)

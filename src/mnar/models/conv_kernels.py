@@ -24,17 +24,19 @@ def correlate(
     WIDTH: tl.constexpr,
     IN: tl.constexpr,
     OUT: tl.constexpr,
+    REVERSED: tl.constexpr,
     BLOCK_PIXELS: tl.constexpr,
     BLOCK_PATCH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """y = patches(x) weight, for a block of pixels."""
+    """y = patches(x) weight, for a block of pixels; REVERSED, with the taps of the weight in reverse."""
     pixel = tl.program_id(0) * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)
     channel_out = tl.arange(0, OUT)[None, :]
     total = tl.zeros((BLOCK_PIXELS, OUT), tl.float32)
     for start in tl.range(0, 9 * IN, BLOCK_PATCH, num_stages=STAGES):
         column = start + tl.arange(0, BLOCK_PATCH)
-        rows = tl.load(weight + column[:, None] * OUT + channel_out, (column < 9 * IN)[:, None], 0.0)
+        row = (8 - column // IN) * IN + column % IN if REVERSED else column
+        rows = tl.load(weight + row[:, None] * OUT + channel_out, (column < 9 * IN)[:, None], 0.0)
         total = tl.dot(_patches(x, pixel, column, num_pixels, HEIGHT, WIDTH, IN), rows, total)
     where = y + pixel[:, None] * OUT + channel_out
     tl.store(where, total.to(y.dtype.element_ty), (pixel < num_pixels)[:, None])
@@ -55,7 +57,7 @@ def weight_gradient(
     BLOCK_PATCH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """partial[program] = patches(x)^T grad_y over this program's pixels, [9 IN, OUT].
+    """partial[program] = grad_y^T patches(x) over this program's pixels, [OUT, 9 IN].
 
     All columns of the patches at once, so that a gradient is read once; in blocks, since sizes are powers of two.
     """
@@ -87,15 +89,15 @@ def weight_gradient(
             patches = _patches(x, pixel, column + 4 * BLOCK_PATCH, num_pixels, HEIGHT, WIDTH, IN)
             sum4 = tl.dot(tl.trans(patches), grad, sum4)
     mine = partial + tl.program_id(0) * 9 * IN * OUT
-    _store_rows(mine, sum0, column, IN, OUT)
+    _store_transposed(mine, sum0, column, IN, OUT)
     if BLOCKS > 1:
-        _store_rows(mine, sum1, column + BLOCK_PATCH, IN, OUT)
+        _store_transposed(mine, sum1, column + BLOCK_PATCH, IN, OUT)
     if BLOCKS > 2:
-        _store_rows(mine, sum2, column + 2 * BLOCK_PATCH, IN, OUT)
+        _store_transposed(mine, sum2, column + 2 * BLOCK_PATCH, IN, OUT)
     if BLOCKS > 3:
-        _store_rows(mine, sum3, column + 3 * BLOCK_PATCH, IN, OUT)
+        _store_transposed(mine, sum3, column + 3 * BLOCK_PATCH, IN, OUT)
     if BLOCKS > 4:
-        _store_rows(mine, sum4, column + 4 * BLOCK_PATCH, IN, OUT)
+        _store_transposed(mine, sum4, column + 4 * BLOCK_PATCH, IN, OUT)
 
 
 @triton.jit
@@ -112,6 +114,6 @@ def _patches(x, pixel, column, num_pixels, HEIGHT: tl.constexpr, WIDTH: tl.const
 
 
 @triton.jit
-def _store_rows(matrix, rows, row, IN: tl.constexpr, OUT: tl.constexpr):
-    where = matrix + row[:, None] * OUT + tl.arange(0, OUT)[None, :]
+def _store_transposed(matrix, rows, row, IN: tl.constexpr, OUT: tl.constexpr):
+    where = matrix + tl.arange(0, OUT)[None, :] * (9 * IN) + row[:, None]
     tl.store(where, rows, (row < 9 * IN)[:, None])

@@ -46,9 +46,8 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 class _Convolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        weight = weight.to(x.dtype)
         ctx.save_for_backward(x, weight)
-        return _correlate(x, weight.permute(2, 3, 1, 0).contiguous())
+        return _correlate(x, weight.permute(2, 3, 1, 0), reverse=False)
 
     @staticmethod
     @once_differentiable
@@ -57,14 +56,15 @@ class _Convolve(torch.autograd.Function):
         grad_y = grad_y.contiguous(memory_format=torch.channels_last)
         grad_x = None
         if ctx.needs_input_grad[0]:
-            grad_x = _correlate(grad_y, weight.flip(2, 3).permute(2, 3, 0, 1).contiguous())
+            grad_x = _correlate(grad_y, weight.permute(2, 3, 0, 1), reverse=True)
         return grad_x, _weight_gradient(x, grad_y)
 
 
-def _correlate(x: Tensor, weight: Tensor) -> Tensor:
-    """weight: [3, 3, in, out]"""
+def _correlate(x: Tensor, weight: Tensor, *, reverse: bool) -> Tensor:
+    """weight: [3, 3, in, out], with its taps in reverse or not"""
     n, num_in, height, width = x.shape
     num_out = weight.shape[3]
+    weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)  # one kernel: cast and layout
     y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     num_pixels = n * height * width
     tiling = FORWARD
@@ -74,6 +74,7 @@ def _correlate(x: Tensor, weight: Tensor) -> Tensor:
         WIDTH=width,
         IN=num_in,
         OUT=num_out,
+        REVERSED=reverse,
         BLOCK_PIXELS=tiling.pixels,
         BLOCK_PATCH=_patch_block(num_in, tiling),
         STAGES=tiling.stages,
@@ -83,14 +84,14 @@ def _correlate(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
-    """In float32, [out, in, 3, 3]. The programs' shares are added in a fixed order."""
+    """In float32, [out, in, 3, 3] channels-last as the weight is. The programs' shares are added in a fixed order."""
     n, num_in, height, width = x.shape
     num_out = grad_y.shape[1]
     num_pixels = n * height * width
     tiling = WEIGHT_GRADIENT
     tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS.get(num_in, 132) * tiling.pixels)
     num_programs = triton.cdiv(num_pixels, tiles * tiling.pixels)
-    partial = x.new_empty((num_programs, 3, 3, num_in, num_out), dtype=torch.float32)
+    partial = x.new_empty((num_programs, num_out, 3, 3, num_in), dtype=torch.float32)
     kernels.weight_gradient[(num_programs,)](
         *(x, grad_y, partial, num_pixels, tiles),
         HEIGHT=height,
@@ -102,7 +103,7 @@ def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
         STAGES=tiling.stages,
         num_warps=tiling.num_warps,
     )
-    return partial.sum(0).permute(3, 2, 0, 1)
+    return partial.sum(0).permute(0, 3, 1, 2)
 
 
 def _patch_block(num_in: int, tiling: Tiling) -> int:
