@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-TRITON_IS_INSTALLED = find_spec("triton") is not None
+from mnar.models.fusing import triton_can_take
 
 
 class BatchNormLeakyReLU(nn.BatchNorm2d):
@@ -45,13 +43,9 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
         return (
             self.fused
             and self.training
-            and x.is_cuda
-            and TRITON_IS_INSTALLED
-            and not torch.compiler.is_compiling()
-            and x.get_device() == torch.cuda.current_device()
+            and triton_can_take(x)
             and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
             and self.weight.dtype == torch.float32
-            and x.is_contiguous(memory_format=torch.channels_last)
             and x.numel() > self.num_features  # one value per channel has no variance: PyTorch says so
         )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor, nn
 
-TRITON_IS_INSTALLED = find_spec("triton") is not None
+from mnar.models.fusing import triton_can_take
+
 FUSED_CHANNELS = (16, 32)  # more, and cuDNN is as fast; an input of fewer must be the image itself
 
 
@@ -32,15 +31,11 @@ class Convolution3x3(nn.Conv2d):
         return (
             self.fused
             and self.training
-            and x.is_cuda
-            and TRITON_IS_INSTALLED
+            and triton_can_take(x)
             and torch.is_autocast_enabled("cuda")
-            and not torch.compiler.is_compiling()
-            and x.get_device() == torch.cuda.current_device()
             and self.stride == (1, 1)
             and self.out_channels in FUSED_CHANNELS
             and (self.in_channels in FUSED_CHANNELS or (self.in_channels < 16 and not x.requires_grad))
             and self.weight.dtype == torch.float32
-            and x.is_contiguous(memory_format=torch.channels_last)
             and x.numel() < 2**31
         )
