@@ -223,3 +223,15 @@ def test_writing_atomically_replaces_text_and_bytes_and_leaves_nothing_behind(tm
         write_atomically(path, content)
         assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
     assert [file.name for file in tmp_path.iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), MemoryError()])
+def test_what_is_no_damage_is_not_called_damage_and_no_older_checkpoint_is_taken(
+    two_saved: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(type(error)):
+        load(two_saved)

@@ -8,13 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
 from mnar import checkpoint, cli
+from mnar import demo as mnar_demo
+from mnar import run as mnar_run
 from mnar.guidances import GUIDANCES
 from mnar.learners import LEARNERS
 from mnar.recipes import RECIPES
@@ -83,18 +89,28 @@ def test_train_then_eval_then_report_on_digits(mnar: Mnar, tmp_path: Path) -> No
     assert f"accuracy {accuracy:.2%}" in evaluated.output
     assert len(re.findall(r"^│ \d ", evaluated.output, re.MULTILINE)) == 10, "a row for each class"
 
-    reported = mnar("report", "runs/one", "--out", "both.html")
+    reported = mnar("report", "runs/one", "--out", "new/folder/one.html")
     assert reported.code == 0, reported.errors
-    assert "both.html" in reported.output
-    assert "data:image/svg+xml" in (tmp_path / "both.html").read_text()
+    assert "Report: new/folder/one.html" in reported.output
+    assert "data:image/svg+xml" in (tmp_path / "new/folder/one.html").read_text()
 
     again = mnar("train", "--out", "runs/one", *TINY)
     assert again.code == 1
     assert "mnar train --resume runs/one" in again.errors
 
-    resumed = mnar("train", "--resume", "runs/one")
+    resumed = mnar("train", "--resume", "runs/one", "--set", "engine.compile=false")
     assert resumed.code == 0, resumed.errors
     assert "20 steps, from step 20" in resumed.output
+
+
+def test_engine_settings_reach_eval_and_resume_and_others_are_refused(mnar: Mnar, finished_run: Path) -> None:
+    for command in (("eval", finished_run), ("train", "--resume", finished_run)):
+        unknown = mnar(*command, "--set", "engine.device=abacus")
+        assert unknown.code == 1
+        assert "unknown engine.device 'abacus'" in unknown.errors
+        other = mnar(*command, "--set", "guidance.alpha=2")
+        assert other.code == 1
+        assert "--set guidance.alpha=2 would make it another run" in other.errors
 
 
 def test_list_shows_every_part_with_its_options(mnar: Mnar) -> None:
@@ -103,6 +119,17 @@ def test_list_shows_every_part_with_its_options(mnar: Mnar) -> None:
     for name in (*LEARNERS, *GUIDANCES, *RECIPES):
         assert f"  {name} " in listed.output
     assert "alpha=1.0" in listed.output
+    for section, option in (
+        ("train", "weight_decay=0.0005"),
+        ("engine", "precision='auto'"),
+        ("augment", "padding_mode='zero'"),
+        ("split", "include_labeled=True"),
+    ):
+        assert option in listed.output
+        alone = mnar("list", section).output
+        assert f"--set {section}.OPTION=VALUE" in alone
+        assert option in alone
+        assert "alpha" not in alone
     assert "94.04 ± 0.18" in listed.output
     guidances = mnar("list", "guidances")
     assert "prg_last" in guidances.output
@@ -144,8 +171,13 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --set train.batch_unlabeled=5000", r"there are 1297 unlabelled samples .*choose at most 1297"),
         ("train --iterations 0", r"train\.iterations is 0; it must be at least 1"),
         ("train --seed -1", "seed is -1; choose 0 or more"),
-        ("train --dataset cifar10 --data nowhere", r"data set 'cifar10' is not in nowhere: .*--data"),
+        ("train --dataset cifar10 --data nowhere", r"data set 'cifar10' is not in /.*/nowhere: .*--data"),
         ("train --dataset npz", "--data"),
+        ("train --learner supervised --guidance prg", "supervised makes no pseudo-labels to guide; .*--guidance none"),
+        (
+            "train --set augment.padding=8 --set augment.padding_mode=reflect",
+            "reflect padding of 8 pixels needs larger",
+        ),
         ("train --resume nothing", r"nothing is not a run folder: it has no config\.yaml"),
         ("train --resume nothing --seed 3", "leave out --seed"),
         ("train --resume nothing --seed 0", "leave out --seed"),
@@ -188,17 +220,60 @@ def test_a_folder_whose_name_looks_like_markup_is_printed_as_it_is(mnar: Mnar, f
     assert "[bold]run" in evaluated.output
 
 
-def test_sigterm_saves_and_exits_with_the_command_that_resumes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mnar", "train", "--iterations", "100000", "--out", "run", *TINY]
+@pytest.mark.parametrize("bug", [KeyError("recall"), IndexError("list index out of range"), AssertionError()])
+def test_a_bug_is_not_taken_for_what_a_user_got_wrong(
+    mnar: Mnar, monkeypatch: pytest.MonkeyPatch, bug: Exception
+) -> None:
+    monkeypatch.setattr(mnar_run, "evaluate_run", failing_with(bug))
+    with pytest.raises(type(bug)):
+        mnar("eval", "run")
+
+
+def test_a_full_gpu_is_one_error_with_its_remedy(mnar: Mnar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mnar_run, "evaluate_run", failing_with(torch.OutOfMemoryError("tried to allocate 2 GiB")))
+    outcome = mnar("eval", "run")
+    assert outcome.code == 1
+    assert re.match(r"error: .*memory is full \(tried to allocate 2 GiB\); .*train\.batch_unlabeled", outcome.errors)
+
+
+def failing_with(error: Exception) -> Callable[..., None]:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    return fail
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """`mnar` and its arguments in a process of its own."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mnar", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def wait_for(what: Callable[[], object], *, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+def test_a_run_whose_reader_left_goes_on_and_sigterm_saves_it_and_names_the_command_that_resumes(
+    tmp_path: Path,
+) -> None:
+    with start("train", "--iterations", "100000", "--out", "run", *TINY) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         for line in process.stdout:
             if line.startswith("step 10"):
                 break
+        process.stdout.close()  # as `head` does
+        printed = len(read_metrics(tmp_path / "run"))
+        wait_for(lambda: len(read_metrics(tmp_path / "run")) > printed + 3)
         process.send_signal(signal.SIGTERM)
         errors = process.stderr.read()
     assert process.returncode == 130
@@ -207,8 +282,43 @@ def test_sigterm_saves_and_exits_with_the_command_that_resumes(tmp_path: Path) -
     assert checkpoint.load(tmp_path / "run/state.pt")[0]["steps_done"] == int(stopped[1])
 
 
-def test_demo_compares_four_methods_and_says_what_prg_changed(mnar: Mnar, tmp_path: Path) -> None:
-    outcome = mnar("demo", "--seeds", 1, "--iterations", 8, "--out", "demo")
+def stop_as_kill_does() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stop_as_ctrl_c_does() -> None:
+    for process in (os.getpid(), *(worker.pid for worker in active_children())):
+        assert process is not None
+        os.kill(process, signal.SIGINT)
+
+
+def test_demo_stopped_twice_goes_on_and_compares_four_methods_and_says_what_prg_changed(
+    mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("demo", "--seeds", "1", "--iterations", "80", "--out", "demo")
+
+    def evaluations() -> int:
+        return sum(len(read_metrics(run)) for run in tmp_path.glob("demo/*-seed1"))
+
+    def stop_at_next_evaluation(stop: Callable[[], None], already: int, begun: set[Path]) -> None:
+        wait_for(lambda: evaluations() > already)
+        begun.update(config.parent for config in tmp_path.glob("demo/*/config.yaml"))
+        stop()
+
+    for stop in (stop_as_kill_does, stop_as_ctrl_c_does):
+        begun = set[Path]()
+        with monkeypatch.context() as patch:
+            patch.setattr(mnar_demo, "_num_cores", lambda: 1)  # one run at a time, and others that wait
+            patch.setattr(mnar_demo, "METHODS", mnar_demo.METHODS[1:])  # the first is over in no time
+            threading.Thread(target=stop_at_next_evaluation, args=(stop, evaluations(), begun)).start()
+            stopped = mnar(*command)
+        assert stopped.code == 130, stopped.errors
+        assert stopped.errors == "stopped; go on with the same command\n"
+        assert active_children() == []
+        finished = {model.parent for model in tmp_path.glob("demo/*/model.safetensors")}
+        assert finished <= begun, "none was begun and finished after the stop"
+
+    outcome = mnar(*command)
     assert outcome.code == 0, outcome.errors
     for method in ("supervised", "fixmatch", "fixmatch + prg", "fixmatch + prg_last"):
         assert re.search(rf"^│ {re.escape(method)} +│", outcome.output, re.MULTILINE), method
@@ -218,4 +328,4 @@ def test_demo_compares_four_methods_and_says_what_prg_changed(mnar: Mnar, tmp_pa
 
     again = mnar("demo", "--seeds", 1, "--iterations", 9, "--out", "demo")
     assert again.code == 1
-    assert re.search(r"holds a run with other settings \(train\.iterations: 8 and 9\)", again.errors)
+    assert re.search(r"holds a run with other settings \(train\.iterations: 80 and 9\)", again.errors)

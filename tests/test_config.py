@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 from collections.abc import Callable
@@ -8,13 +9,22 @@ from typing import Any, Literal
 
 import pytest
 
-from mnar.augment import Augment
-from mnar.config import TABLES, Choice, RunConfig, complete, convert, options_of, parse_setting
+from mnar.config import (
+    SECTIONS,
+    SUPPLIED,
+    TABLES,
+    Choice,
+    RunConfig,
+    complete,
+    convert,
+    options_of,
+    parse_setting,
+    settings_of,
+)
 from mnar.engine import EngineOptions
-from mnar.protocols import split
 from mnar.train import TrainOptions
 
-SECTIONS: dict[str, Any] = {
+GIVEN: dict[str, Any] = {
     "dataset": {"name": "digits"},
     "protocol": {"name": "cadr", "gamma": 20},
     "model": {"name": "small_cnn"},
@@ -23,7 +33,7 @@ SECTIONS: dict[str, Any] = {
 }
 PARTS: dict[str, Callable[..., Any]] = {
     f"{section} {name}": make for section, table in TABLES.items() for name, make in table.items()
-} | {"split": split, "augment": Augment, "train": TrainOptions, "engine": EngineOptions}
+} | SECTIONS
 
 
 @pytest.mark.parametrize(
@@ -76,10 +86,11 @@ def test_values_of_another_kind_are_refused_with_what_was_expected(value: Any, h
 
 @pytest.mark.parametrize("part", sorted(PARTS))
 def test_every_option_is_annotated_and_its_default_is_of_that_kind(part: str) -> None:
-    make = PARTS[part]
-    given = {name: 5 for name, option in options_of(make).items() if option.default is inspect.Parameter.empty}
+    make, section = PARTS[part], part.split()[0]
+    parameters = options_of(section, make)
+    given = {name: 5 for name, option in parameters.items() if option.default is inspect.Parameter.empty}
     options = complete(make, given, part)
-    assert set(options) == set(options_of(make))
+    assert set(options) == set(parameters)
     assert complete(make, options, part) == options
 
 
@@ -116,7 +127,7 @@ def test_a_setting_that_is_not_yaml_is_refused() -> None:
 
 
 def test_options_left_out_take_the_constructors_defaults() -> None:
-    config = RunConfig.from_dict(SECTIONS)
+    config = RunConfig.from_dict(GIVEN)
     assert config.guidance.options["window"] == 128
     assert config.train == TrainOptions()
     assert config.engine == EngineOptions()
@@ -125,15 +136,24 @@ def test_options_left_out_take_the_constructors_defaults() -> None:
 
 
 def test_a_preset_brings_its_own_defaults_and_they_can_be_changed() -> None:
-    preset = RunConfig.from_dict({**SECTIONS, "guidance": {"name": "prg_last"}}).guidance
+    preset = RunConfig.from_dict({**GIVEN, "guidance": {"name": "prg_last"}}).guidance
     assert (preset.options["last"], preset.options["alpha"]) == (True, 3.0)
-    changed = RunConfig.from_dict({**SECTIONS, "guidance": {"name": "prg_last", "alpha": 1}}).guidance
+    changed = RunConfig.from_dict({**GIVEN, "guidance": {"name": "prg_last", "alpha": 1}}).guidance
     assert (changed.options["last"], changed.options["alpha"]) == (True, 1.0)
 
 
 def test_what_the_assembler_supplies_is_no_option() -> None:
-    assert set(options_of(TABLES["learner"]["fixmatch"])) == {"threshold", "unlabeled_weight"}
-    assert set(options_of(TABLES["protocol"]["cadr"])) == {"gamma", "rounding"}
+    assert set(options_of("learner", TABLES["learner"]["fixmatch"])) == {"threshold", "unlabeled_weight"}
+    assert set(options_of("protocol", TABLES["protocol"]["cadr"])) == {"gamma", "rounding"}
+    assert set(options_of("split", SECTIONS["split"])) == {"include_labeled"}
+    assert {"mean", "std"}.isdisjoint(options_of("augment", SECTIONS["augment"]))
+
+
+def test_what_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
+    def seeded(task: object, seed: int = 3) -> None: ...
+
+    assert set(options_of("guidance", seeded)) == {"seed"}
+    assert set(SUPPLIED) == {*TABLES, *SECTIONS}
 
 
 @pytest.mark.parametrize(
@@ -149,6 +169,10 @@ def test_what_the_assembler_supplies_is_no_option() -> None:
         ("protocol", {"name": "cadr"}, r"protocol cadr needs the option gamma; .*--set protocol\.gamma=VALUE"),
         ("learner", {"threshold": 0.5}, r"section learner needs a name; choose from"),
         ("learner", "fixmatch", r"section learner needs a name; choose from"),
+        ("learner", None, r"section learner needs a name; choose from"),
+        *((section, 3, f"section {section} is 3; expected options with their values") for section in SECTIONS),
+        ("train", None, "section train is None; expected options"),
+        ("engine", ["cpu"], r"section engine is \['cpu'\]; expected options"),
         ("train", {"iterations": 0}, r"train\.iterations is 0; it must be at least 1"),
         ("train", {"lr": -0.1}, r"train\.lr is -0\.1; it must lie in"),
         ("train", {"momentum": 1.0}, r"train\.momentum is 1\.0; it must lie in"),
@@ -160,12 +184,12 @@ def test_what_the_assembler_supplies_is_no_option() -> None:
 )
 def test_wrong_sections_are_refused_with_the_remedy(section: str, given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RunConfig.from_dict({**SECTIONS, section: given})
+        RunConfig.from_dict({**GIVEN, section: given})
 
 
 def test_a_missing_section_is_named() -> None:
     with pytest.raises(ValueError, match="no section 'model'"):
-        RunConfig.from_dict({name: given for name, given in SECTIONS.items() if name != "model"})
+        RunConfig.from_dict({name: given for name, given in GIVEN.items() if name != "model"})
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "nonsense", "a: [1, 2"])
@@ -175,10 +199,10 @@ def test_text_that_is_no_configuration_is_refused(text: str) -> None:
 
 
 def test_differences_name_the_fields_and_both_values_but_not_speed_or_place() -> None:
-    mine = RunConfig.from_dict(SECTIONS)
+    mine = RunConfig.from_dict(GIVEN)
     other = RunConfig.from_dict(
         {
-            **SECTIONS,
+            **GIVEN,
             "dataset": {"name": "digits", "root": "elsewhere"},
             "guidance": {"name": "prg", "alpha": 3},
             "train": {"lr": 0.01},
@@ -189,12 +213,46 @@ def test_differences_name_the_fields_and_both_values_but_not_speed_or_place() ->
     assert mine.differences(mine) == []
 
 
+def test_settings_are_flat_and_without_speed_and_place() -> None:
+    sections = {
+        "dataset": {"name": "npz", "root": "here"},
+        "model": {"name": "mlp", "hidden": [16, 8]},
+        "engine": {"device": "cuda"},
+        "seed": 3,
+    }
+    assert settings_of(sections) == {"dataset.name": "npz", "model.name": "mlp", "model.hidden": [16, 8], "seed": 3}
+
+
+def test_with_engine_changes_engine_options_and_nothing_else() -> None:
+    config = RunConfig.from_dict({**GIVEN, "engine": {"device": "cuda", "compile": True}})
+    moved = config.with_engine(["engine.device=cpu", "engine.precision=float32"])
+    assert moved.engine == EngineOptions(device="cpu", precision="float32", compile=True)
+    assert dataclasses.replace(moved, engine=config.engine) == config
+    assert config.engine.device == "cuda", "the one before stays"
+    assert config.with_engine([]) == config
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("train.lr=0.01", r"--set train\.lr=0\.01 would make it another run; only engine options"),
+        ("dataset.root=there", "would make it another run"),
+        ("engine.speed=3", r"unknown option of engine: 'speed'; choose from \['compile'"),
+        ("engine.compile=often", r"engine\.compile is 'often'"),
+        ("device=cpu", r"SECTION\.OPTION=VALUE"),
+    ],
+)
+def test_with_engine_refuses_what_is_not_an_engine_option(setting: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunConfig.from_dict(GIVEN).with_engine(["engine.device=cpu", setting])
+
+
 def test_a_choice_keeps_its_options_apart_from_its_name() -> None:
-    assert RunConfig.from_dict(SECTIONS).protocol == Choice("cadr", {"gamma": 20.0, "rounding": "ceil"})
+    assert RunConfig.from_dict(GIVEN).protocol == Choice("cadr", {"gamma": 20.0, "rounding": "ceil"})
 
 
 def test_types_of_the_options_survive_yaml() -> None:
-    given = {**SECTIONS, "model": {"name": "mlp", "hidden": [16, 8]}, "dataset": {"name": "digits", "root": "here"}}
+    given = {**GIVEN, "model": {"name": "mlp", "hidden": [16, 8]}, "dataset": {"name": "digits", "root": "here"}}
     config = RunConfig.from_dict(given)
     again = RunConfig.from_yaml(config.to_yaml())
     assert again == config

@@ -8,13 +8,16 @@ import pytest
 import torch
 import torch._inductor.config as inductor
 
+import mnar.engine
 from mnar import checkpoint
 from mnar.augment import Augment
 from mnar.engine import Engine, EngineOptions
 from mnar.guidances import PRG
 from mnar.learners import FixMatch
 from mnar.loader import Loader
-from mnar.models import SmallCNN, WideResNet
+from mnar.models import MLP, Classifier, SmallCNN, WideResNet
+from mnar.models.batch_norm import BatchNormLeakyReLU
+from mnar.models.convolution import Convolution3x3
 from mnar.protocols import cadr, split
 from mnar.train import Trainer, TrainOptions
 from mnar.types import DataSet, Task
@@ -34,10 +37,10 @@ def test_auto_is_plain_float32_without_a_gpu() -> None:
 
 
 @needs_cpu_only
-@pytest.mark.parametrize("option", ["fused", "cuda_graph"])
-def test_what_needs_a_gpu_is_refused_without_one_with_the_remedy(option: str) -> None:
+@pytest.mark.parametrize(("option", "needs"), [("fused", "a CUDA device and Triton"), ("cuda_graph", "a CUDA device")])
+def test_what_needs_a_gpu_is_refused_without_one_with_the_remedy(option: str, needs: str) -> None:
     wanted: dict[str, Any] = {option: True}
-    with pytest.raises(ValueError, match=rf"engine\.{option} needs a CUDA device; choose engine\.{option}=false"):
+    with pytest.raises(ValueError, match=rf"engine\.{option} needs {needs}; choose engine\.{option}=false"):
         Engine(EngineOptions(**wanted))
 
 
@@ -52,14 +55,62 @@ def test_an_unknown_device_is_refused_with_the_choices() -> None:
         Engine(EngineOptions(device="abacus"))
 
 
-def test_bfloat16_stays_within_the_model() -> None:
+@pytest.fixture
+def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine can be made as on a GPU; whatever it switches globally is put back."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    for name in ("benchmark", "allow_tf32"):
+        monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
+
+
+@pytest.mark.usefixtures("as_if_on_a_gpu")
+@pytest.mark.parametrize("installed", [True, False])
+def test_our_kernels_are_chosen_on_a_gpu_only_where_triton_is(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+    monkeypatch.setattr(mnar.engine, "TRITON_IS_INSTALLED", installed)
+    engine = Engine(EngineOptions())
+    assert (engine.fused, engine.compile, engine.cuda_graph) == (installed, True, True)
+    if not installed:
+        with pytest.raises(ValueError, match=r"engine\.fused needs a CUDA device and Triton"):
+            Engine(EngineOptions(fused=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "ours"),
+    [(WideResNet((3, 16, 16), 10, depth=10, width=1), True), (MLP((5,), 3), False), (SmallCNN((1, 8, 8), 10), False)],
+    ids=["wide_resnet", "mlp", "small_cnn"],
+)
+def test_a_model_without_our_layers_is_left_to_the_compiler(model: Classifier, ours: bool) -> None:
+    for wanted in (False, True):
+        engine = Engine(EngineOptions(device="cpu"))
+        engine.fused = wanted  # as on a GPU
+        engine.place(model)
+        assert engine.fused == (wanted and ours)
+        layers = [m for m in model.modules() if isinstance(m, Convolution3x3 | BatchNormLeakyReLU)]
+        assert {layer.fused for layer in layers} == ({wanted} if ours else set())
+
+
+def test_bfloat16_ends_before_the_head_so_logits_do_not_tie() -> None:
     engine = Engine(EngineOptions(device="cpu", precision="bfloat16"))
     model = engine.place(SmallCNN((1, 8, 8), 10, width=4))
     images = torch.randn(6, 1, 8, 8)
     logits = engine.network(model)(images)
-    assert logits.dtype == torch.bfloat16
+    assert logits.dtype == torch.float32
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    torch.testing.assert_close(logits.float(), model(images), atol=0.05, rtol=0.05)
+    torch.testing.assert_close(logits, model(images), atol=0.05, rtol=0.05)
+    with torch.autocast("cpu", torch.bfloat16):
+        features = model.features(images)
+    assert features.dtype == torch.bfloat16
+    assert torch.equal(logits, model.head(features.float()))
+    assert not torch.equal(logits, logits.bfloat16().float()), "finer than bfloat16"
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_in_mixed_precision_is_in_the_mode_it_was_in(training: bool) -> None:
+    engine = Engine(EngineOptions(device="cpu", precision="bfloat16"))
+    model = SmallCNN((1, 8, 8), 10, width=4).train(training)
+    assert engine.inference(model).training == training
+    assert {module.training for module in model.modules()} == {training}
 
 
 def test_without_a_gpu_option_step_and_network_are_the_ones_given() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mnar import evaluate  # its test_scores would be collected as a test
+from mnar import evaluate
 
 NAMES = ("ant", "bee", "cat")
 
@@ -72,11 +72,13 @@ class Says(nn.Module):
         return -x if self.training else x
 
 
-def test_test_scores_are_those_of_every_image_once_in_evaluation_mode() -> None:
+@pytest.mark.parametrize("training", [False, True])
+def test_scores_are_those_of_every_image_once_in_the_mode_the_model_is_in(training: bool) -> None:
     torch.manual_seed(0)
     logits, targets = torch.randn(2500, 4), torch.randint(4, (2500,))  # more than two chunks
-    model = Says().train()
-    scores, confusion = evaluate.test_scores(model, logits - 7, targets, lambda x: x + 7, num_classes=4)
+    model = Says().train(training)
+    scores, confusion = evaluate.scores_on(model, logits - 7, targets, lambda x: x + 7, num_classes=4)
+    logits = -logits if training else logits
     predicted = logits.argmax(1)
     counts = [[int(((targets == t) & (predicted == p)).sum()) for p in range(4)] for t in range(4)]
     assert confusion.tolist() == counts
@@ -84,12 +86,12 @@ def test_test_scores_are_those_of_every_image_once_in_evaluation_mode() -> None:
     confidence = logits.softmax(1).max(1).values
     calibration = evaluate.calibration_error(confidence, predicted == targets).item()
     assert scores["calibration_error"] == pytest.approx(calibration, abs=1e-6)
-    assert model.training, "the mode is put back"
+    assert model.training == training, "the mode is the caller's business"
 
 
 def test_scores_of_a_model_that_overflows_are_numbers_not_a_crash() -> None:
     logits = torch.full((10, 3), math.inf)  # softmax: not a number
-    scores, confusion = evaluate.test_scores(
+    scores, confusion = evaluate.scores_on(
         Says().eval(), logits, torch.zeros(10, dtype=torch.int64), lambda x: x, num_classes=3
     )
     assert confusion.sum() == 10
@@ -132,28 +134,39 @@ def test_headline_of_a_run_without_evaluation_says_what_is_missing() -> None:
 def test_health_warnings_come_when_a_class_starves_and_go_when_it_is_fed_again() -> None:
     lines = [line(step, share=(0.7, 0.3, 0.0)) for step in (10, 20, 30)]
     for count in range(1, len(lines) + 1):
-        warnings = evaluate.health_warnings(lines[:count], 200, NAMES)  # a tenth of the run is 20 steps
+        warnings = evaluate.health_warnings(lines[:count], 200, NAMES, guided=False)  # a tenth of it is 20 steps
         assert set(warnings) == ({"starved"} if lines[count - 1]["step"] >= 20 else set())
     assert "cat" in warnings["starved"]
     assert "bee" not in warnings["starved"]
-    assert "try" in warnings["starved"]
-    assert evaluate.health_warnings([*lines, line(40)], 200, NAMES) == {}
+    assert "from step 10 to 30" in warnings["starved"]
+    assert evaluate.health_warnings([*lines, line(40)], 200, NAMES, guided=False) == {}
+
+
+def test_a_guidance_is_a_remedy_only_for_those_who_have_none() -> None:
+    lines = [line(step, share=(0.7, 0.3, 0.0)) for step in (10, 20)]
+    alone, guided = (evaluate.health_warnings(lines, 200, NAMES, guided=guided)["starved"] for guided in (False, True))
+    assert "from step 0 to 20" in alone
+    assert alone.endswith("try a guidance (--guidance prg or prg_last) or a lower learner.threshold")
+    assert guided.endswith("try a lower learner.threshold")
 
 
 def test_health_warnings_come_when_the_mask_rate_collapses() -> None:
     lines = [line(100), line(110, mask_rate=0.005), line(120, mask_rate=0.002)]
-    assert set(evaluate.health_warnings(lines, 200, NAMES)) == {"collapsed"}
-    assert "0.20%" in evaluate.health_warnings(lines, 200, NAMES)["collapsed"]
-    assert evaluate.health_warnings(lines[:2], 200, NAMES) == {}, "one bad evaluation is not a collapse"
+    warnings = evaluate.health_warnings(lines, 200, NAMES, guided=True)
+    assert set(warnings) == {"collapsed"}
+    assert "0.20% from step 100 to 120" in warnings["collapsed"]
+    one_bad_evaluation = evaluate.health_warnings(lines[:2], 200, NAMES, guided=True)
+    assert one_bad_evaluation == {}
 
 
 def test_health_warning_of_many_starved_classes_names_five_and_counts_the_rest() -> None:
     share = (1.0,) + (0.0,) * 9
-    text = evaluate.health_warnings([line(100, share=share)], 100, [f"c{i}" for i in range(10)])["starved"]
+    names = [f"c{i}" for i in range(10)]
+    text = evaluate.health_warnings([line(100, share=share)], 100, names, guided=True)["starved"]
     assert "c1, c2, c3, c4, c5 and 4 more" in text
 
 
 def test_a_learner_without_pseudo_labels_is_healthy() -> None:
     supervised = line(100)
     del supervised["pseudo"], supervised["train"]["mask_rate"]
-    assert evaluate.health_warnings([supervised], 100, NAMES) == {}
+    assert evaluate.health_warnings([supervised], 100, NAMES, guided=False) == {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import platform
 import signal
 import threading
 from collections.abc import Callable
@@ -102,6 +104,48 @@ def test_a_warning_about_health_is_given_once_not_at_every_evaluation(tmp_path: 
     assert len(display.warnings) == 2
     assert "no pseudo-label for 0, 1, 2, 3, 4 and 5 more" in display.warnings[0]
     assert "mask rate has collapsed" in display.warnings[1]
+
+
+class ReadsEnvironment(Silent):
+    """Reads environment.json when the run starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.environment = folder, dict[str, Any]()
+
+    def started(self, config: RunConfig, first_step: int) -> None:
+        self.environment = json.loads((self.folder / "environment.json").read_text())
+
+
+def test_the_environment_is_written_at_the_start_and_keeps_that_of_each_session(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = json.loads((stopped / "environment.json").read_text())["sessions"]
+    monkeypatch.setattr(platform, "machine", lambda: "abacus")
+    display = ReadsEnvironment(stopped)
+    resume_run(stopped, display)
+    assert display.environment["device"] == "abacus"
+    sessions = display.environment["sessions"]
+    assert sessions[:-1] == first
+    assert (sessions[-1]["device"], sessions[-1]["from_step"], sessions[-1]["to_step"]) == ("abacus", 31, 31)
+    assert sessions[0]["device"] != "abacus"
+
+
+def test_an_environment_that_cannot_be_written_does_not_stop_a_run(
+    finished_run: Path, stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, refused, display = checkpoint.write_atomically, list[Path](), Watching()
+
+    def full_for_the_environment(path: Path, content: bytes | str) -> None:
+        if path.name == "environment.json" and display.began_at is not None:
+            refused.append(path)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full_for_the_environment)
+    resume_run(stopped, display)
+    assert len(refused) == 2, "at the checkpoints of steps 35 and 40"
+    assert not any("could not" in text for text in display.warnings)
+    assert_same_run(stopped, finished_run)
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_step() -> None:

@@ -29,12 +29,18 @@ def marked(images: Tensor, view: str) -> Tensor:
     return images.float() + {"weak": 0.25, "strong": 0.5}[view]
 
 
-def make_loader(*, seed: int = 1, batch_labeled: int = 6, batch_unlabeled: int = 20) -> Loader:
+def make_loader(
+    *,
+    seed: int = 1,
+    batch_labeled: int = 6,
+    batch_unlabeled: int = 20,
+    views: tuple[str, ...] = ("weak", "strong"),
+) -> Loader:
     return Loader(
         numbered_data(),
         Split(LABELED, UNLABELED),
         marked,
-        views=("weak", "strong"),
+        views=views,
         batch_labeled=batch_labeled,
         batch_unlabeled=batch_unlabeled,
         seed=seed,
@@ -106,6 +112,16 @@ def test_index_tensors_keep_their_address_so_a_captured_graph_finds_them() -> No
         batch = loader.batch()
         addresses.add((batch.x_index.data_ptr(), batch.u_index.data_ptr()))
     assert len(addresses) == 1
+
+
+def test_a_learner_without_views_gets_the_same_labelled_rows_and_no_unlabelled_ones() -> None:
+    blind, seeing = make_loader(views=(), batch_unlabeled=len(UNLABELED) + 1), make_loader()
+    for step in (0, STEPS_AHEAD):
+        blind.seek(step)
+        batch = blind.batch()
+        assert batch.u == {}
+        assert batch.u_index.shape == (0,)
+        assert batch.x_index.tolist() == seeing.indices(step)[0].tolist()
 
 
 def test_two_processes_share_the_batch_that_one_would_see(monkeypatch: pytest.MonkeyPatch) -> None:

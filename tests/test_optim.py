@@ -5,16 +5,30 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from mnar.models import MLP, Classifier
+from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.optim import Average, cosine, sgd
 
 FIXTURES = json.loads((Path(__file__).parent / "fixtures.json").read_text())
 
 
-def make_model() -> nn.Module:
+class SmallNet(Classifier):
+    """A layer, a norm and the head."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__(4, 2)
+        self.layer, self.norm = nn.Linear(3, 4), norm
+
+    def features(self, x: Tensor) -> Tensor:
+        features: Tensor = self.norm(self.layer(x))
+        return features
+
+
+def make_model(norm: nn.Module | None = None) -> SmallNet:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).double()
+    return SmallNet(norm or nn.BatchNorm1d(4)).double()
 
 
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
@@ -31,26 +45,42 @@ def test_three_steps_equal_the_formula_of_nesterov_sgd_with_a_moving_learning_ra
         optimizer.step()
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None
-            decay = 0.01 if parameter.ndim >= 2 else 0.0
+            decay = 0.0 if name.startswith("norm.") else 0.01
             slope = parameter.grad + decay * expected[name]
             velocity[name] = momentum * velocity[name] + slope
             expected[name] = expected[name] - lr.item() * (slope + momentum * velocity[name])
             torch.testing.assert_close(parameter.detach(), expected[name])
 
 
-def test_biases_and_batch_norm_do_not_decay() -> None:
-    model = make_model()
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.BatchNorm1d(4),
+        BatchNormLeakyReLU(4, slope=0.1, momentum=0.1),
+        nn.GroupNorm(2, 4),
+        nn.LayerNorm(4),
+    ],
+)
+def test_everything_but_normalisation_decays_and_nothing_is_left_out(norm: nn.Module) -> None:
+    model = make_model(norm)
     optimizer = sgd(model, lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.5)
-    decayed = {id(p) for group in optimizer.param_groups if group["weight_decay"] > 0 for p in group["params"]}
-    assert decayed == {id(p) for name, p in model.named_parameters() if name in ("0.weight", "2.weight")}
-    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert {name: decay[id(p)] for name, p in model.named_parameters()} == {
+        "head.weight": 0.5,
+        "head.bias": 0.5,
+        "layer.weight": 0.5,
+        "layer.bias": 0.5,
+        "norm.weight": 0.0,
+        "norm.bias": 0.0,
+    }
 
 
 def test_frozen_parameters_are_left_alone() -> None:
     model = make_model()
-    frozen = next(model.parameters()).requires_grad_(False)
+    frozen = {model.layer.weight.requires_grad_(False), model.norm.weight.requires_grad_(False)}
     optimizer = sgd(model, lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.5)
-    assert all(p is not frozen for group in optimizer.param_groups for p in group["params"])
+    trained = {p for group in optimizer.param_groups for p in group["params"]}
+    assert trained == set(model.parameters()) - frozen
 
 
 @pytest.mark.parametrize(("at", "lr"), FIXTURES["baselines"]["lr"].items())
@@ -72,9 +102,18 @@ def test_average_is_the_exponential_one_and_copies_batch_norm_statistics() -> No
     for name, parameter in average.model.named_parameters():
         torch.testing.assert_close(parameter, expected[name])
     buffers = dict(model.named_buffers())
-    assert {"1.running_mean", "1.running_var", "1.num_batches_tracked"} == set(buffers)
+    assert {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"} == set(buffers)
     for name, buffer in average.model.named_buffers():
         assert torch.equal(buffer, buffers[name])
+
+
+def test_average_of_a_model_without_buffers_is_the_exponential_one() -> None:
+    model = MLP((3,), 2, hidden=(4,))
+    assert list(model.buffers()) == []
+    average, before = Average(model, decay=0.9), model.head.weight.detach().clone()
+    model.head.weight.data += 1
+    average.update()
+    torch.testing.assert_close(average.model.head.weight, before + 0.1)
 
 
 def test_average_takes_no_gradient_and_stays_in_evaluation_mode() -> None:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mnar.config import RunConfig
 from mnar.datasets import DATASETS
-from mnar.recipes import DATASET_DEFAULTS, RECIPES, configure
+from mnar.learners import LEARNERS
+from mnar.protocols import PROTOCOLS
+from mnar.recipes import DATASET_DEFAULTS, PROTOCOL_SIZES, RECIPES, configure
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -66,13 +70,53 @@ def test_another_part_drops_the_options_of_the_one_before() -> None:
     assert config.model.options == {"hidden": (256, 256)}
 
 
-def test_supervised_learning_has_nothing_to_guide_unless_asked() -> None:
-    assert configure(learner="supervised").guidance.name == "none"
-    assert configure(learner="supervised", guidance="prg").guidance.name == "prg"
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_learner_named_alone_is_meant_alone(learner: str) -> None:
+    assert configure(learner=learner).guidance.name == "none"
+    assert configure(learner=learner, guidance="prg").guidance.name == "prg"
+    assert configure(learner=learner, settings=["guidance.name=prg_last"]).guidance.name == "prg_last"
 
 
-def test_data_is_where_the_data_set_looks() -> None:
-    assert str(configure(dataset="cifar10", data="some/place").dataset.options["root"]) == "some/place"
+def test_a_recipe_keeps_its_guidance_though_the_learner_is_named() -> None:
+    recipe = "table1/cifar10-cadr-g20/fixmatch+prg_last"
+    assert configure(recipe=recipe, learner="fixmatch").guidance.name == "prg_last"
+
+
+def test_data_is_where_the_data_set_looks_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert configure(dataset="cifar10", data="some/place").dataset.options["root"] == tmp_path / "some/place"
+    assert configure(dataset="cifar10", data="/other").dataset.options["root"] == Path("/other")
+    assert configure(dataset="digits").dataset.options["root"] is None
+
+
+NEEDED = {
+    "own": ("protocol.num_labels=1000", "protocol.n1=30", "protocol.gamma_u=10"),
+    "balanced": ("protocol.num_labels=1000", "protocol.gamma_u=10"),
+    "darp": ("protocol.gamma_l=10", "protocol.gamma_u=10"),
+}
+CLASSES = {"cifar100": (100, 500), "mini_imagenet": (100, 500), "digits": (10, 126)}  # how many, and the smallest one
+
+
+@pytest.mark.parametrize("protocol", NEEDED)
+@pytest.mark.parametrize("dataset", PROTOCOL_SIZES)
+def test_a_protocol_asks_a_data_set_for_no_more_than_it_has(dataset: str, protocol: str) -> None:
+    num_classes, per_class = CLASSES[dataset]
+    settings = [setting.replace("num_labels=1000", f"num_labels={10 * num_classes}") for setting in NEEDED[protocol]]
+    options = configure(dataset=dataset, protocol=protocol, settings=settings).protocol.options
+    counts = PROTOCOLS[protocol](num_classes, **options)
+    assert counts.unlabeled is not None
+    assert max(counts.labeled) <= per_class
+    assert per_class / 2 < max(counts.unlabeled) <= per_class
+    if protocol == "darp":
+        assert counts.labeled[0] + counts.unlabeled[0] <= per_class
+
+
+def test_sizes_of_a_protocol_are_cifar10s_where_nothing_smaller_is_needed_and_the_users_where_given() -> None:
+    options = configure(dataset="cifar10", protocol="darp", settings=NEEDED["darp"]).protocol.options
+    assert (options["n1"], options["m1"]) == (1500, 3000)
+    settings = [*NEEDED["darp"], "protocol.m1=50"]
+    options = configure(dataset="digits", protocol="darp", settings=settings).protocol.options
+    assert (options["n1"], options["m1"]) == (40, 50)
 
 
 def test_configuring_changes_no_recipe() -> None:

@@ -1,30 +1,26 @@
-"""A run folder: what it holds, and that nothing that happens to a run loses it."""
+"""A run folder: what it holds, and what is refused before one is made."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import shutil
-import signal
+import platform
+import re
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-import yaml
 from safetensors import safe_open
 
-from mnar import checkpoint
-from mnar.checkpoint import DamagedCheckpoint
+import mnar.run
+from mnar import checkpoint, distributed
 from mnar.config import RunConfig
 from mnar.meters import Diverged
+from mnar.recipes import configure
 from mnar.report import read_metrics
 from mnar.run import evaluate_run, load_data, make_model, new_run, resume_run
-from mnar.train import Interrupted
 from tests.equality import assert_same_run
-from tests.killing import run_under_fire
-from tests.watching import Watching
 
 pytestmark = pytest.mark.usefixtures("without_report")
 Configure = Callable[..., RunConfig]
@@ -50,7 +46,11 @@ def test_a_run_folder_holds_what_the_design_says(finished_run: Path) -> None:
     assert len(split["hash"]) == 64
     assert [line["step"] for line in read_metrics(finished_run)] == [10, 20, 30, 40]
     environment = json.loads((finished_run / "environment.json").read_text())
-    assert [(session["from_step"], session["to_step"]) for session in environment["sessions"]] == [(0, 40)]
+    (session,) = environment["sessions"]
+    assert (session["from_step"], session["to_step"]) == (0, 40)
+    for machine in (environment, session):
+        assert (machine["torch"], machine["device"]) == (torch.__version__, platform.machine())
+        assert {"mnar", "commit", "python", "threads"} <= set(machine)
 
 
 def test_a_run_repeated_gives_the_same_files_and_another_seed_others(
@@ -77,131 +77,6 @@ def test_the_model_file_scores_as_the_last_evaluation_did_and_says_what_it_needs
     assert needs["class_names"] == [str(digit) for digit in range(10)]
     assert needs["input_shape"] == [1, 8, 8]
     assert needs["model"] == {"name": "small_cnn", "width": 4}
-
-
-# ---- interrupted runs
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_sigterm_and_ctrl_c_save_and_name_the_command_that_resumes(
-    tmp_path: Path, tiny: Configure, number: int
-) -> None:
-    folder, before = tmp_path / "run", signal.getsignal(number)
-    with pytest.raises(Interrupted, match=rf"stopped at step 21 of 40; saved\. .*mnar train --resume {folder}"):
-        new_run(tiny(), folder, Watching(signal_at=20, number=number))
-    assert checkpoint.load(folder / "state.pt")[0]["steps_done"] == 21
-    assert signal.getsignal(number) is before
-
-
-def test_a_stopped_run_resumed_twice_equals_one_that_was_not(
-    finished_run: Path, tmp_path: Path, tiny: Configure
-) -> None:
-    folder = tmp_path / "run"
-    with pytest.raises(Interrupted):
-        new_run(tiny(), folder, Watching(signal_at=10))
-    with pytest.raises(Interrupted):
-        resume_run(folder, Watching(signal_at=30))
-    resume_run(folder)
-    assert_same_run(folder, finished_run)
-    sessions = json.loads((folder / "environment.json").read_text())["sessions"]
-    assert [(session["from_step"], session["to_step"]) for session in sessions] == [(0, 11), (11, 31), (31, 40)]
-
-
-def test_a_finished_run_resumed_stays_as_it_is(finished_run: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
-    (folder / "model.safetensors").unlink()  # as if killed after the last checkpoint
-    resume_run(folder)
-    assert_same_run(folder, finished_run)
-
-
-def test_runs_killed_with_9_at_any_moment_and_resumed_equal_one_that_was_not(
-    finished_run: Path, tmp_path: Path, tiny: Configure
-) -> None:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh_process:
-        folders = [tmp_path / f"run{seed}" for seed in range(2)]
-        kills = [fresh_process.submit(run_under_fire, tiny(), folder, seed) for seed, folder in enumerate(folders)]
-        assert sum(future.result() for future in kills) >= 5
-    for folder in folders:
-        assert_same_run(folder, finished_run)
-
-
-def test_a_run_killed_before_its_first_checkpoint_begins_again_the_same(finished_run: Path, stopped: Path) -> None:
-    for name in ("state.pt", "state.previous.pt", "environment.json", "split.json"):
-        (stopped / name).unlink()
-    resume_run(stopped)
-    assert_same_run(stopped, finished_run)
-
-
-@pytest.mark.parametrize("torn", ['{"step": 31, "test": {"acc', "\x00\x00\x00", "{"])
-def test_half_a_last_line_of_metrics_is_dropped(finished_run: Path, stopped: Path, torn: str) -> None:
-    with (stopped / "metrics.jsonl").open("a") as file:
-        file.write(torn)
-    assert [line["step"] for line in read_metrics(stopped)] == [10, 20, 30]
-    resume_run(stopped)
-    assert_same_run(stopped, finished_run)
-
-
-def test_damage_in_the_middle_of_the_metrics_is_an_error_that_names_the_line(stopped: Path) -> None:
-    path = stopped / "metrics.jsonl"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0], lines[1][:50], lines[2]]) + "\n")
-    with pytest.raises(ValueError, match=rf"line 2 of {path} is not JSON"):
-        resume_run(stopped)
-
-
-def test_a_damaged_checkpoint_falls_back_and_newer_metrics_are_measured_again(
-    finished_run: Path, stopped: Path
-) -> None:
-    state = stopped / "state.pt"
-    state.write_bytes(state.read_bytes()[:2000])
-    display = Watching()
-    resume_run(stopped, display)
-    assert display.began_at == 28  # so the evaluation of step 30 is newer
-    (warning, *_) = display.warnings
-    assert str(state) in warning
-    assert "going on from the checkpoint of step 28" in warning
-    assert_same_run(stopped, finished_run)
-
-
-def test_two_damaged_checkpoints_are_an_error_and_nothing_is_touched(stopped: Path) -> None:
-    for name in ("state.pt", "state.previous.pt"):
-        (stopped / name).write_bytes(b"nonsense")
-    metrics = (stopped / "metrics.jsonl").read_bytes()
-    with pytest.raises(DamagedCheckpoint, match=r"state\.pt.*state\.previous\.pt.*begin a new run"):
-        resume_run(stopped)
-    assert (stopped / "metrics.jsonl").read_bytes() == metrics
-
-
-@pytest.mark.parametrize(
-    ("section", "option", "value"),
-    [("train", "lr", 0.01), ("guidance", "alpha", 2.0), ("model", "width", 8), ("protocol", "gamma", 10.0)],
-)
-def test_a_checkpoint_of_another_configuration_is_refused_by_the_name_of_the_field(
-    stopped: Path, section: str, option: str, value: float
-) -> None:
-    config = yaml.safe_load((stopped / "config.yaml").read_text())
-    before = config[section][option]
-    config[section][option] = value
-    (stopped / "config.yaml").write_text(yaml.safe_dump(config))
-    state = (stopped / "state.pt").read_bytes()
-    with pytest.raises(ValueError, match=rf"{section}\.{option}: {before} and {value}"):
-        resume_run(stopped)
-    assert (stopped / "state.pt").read_bytes() == state
-
-
-def test_speed_may_change_between_sessions(finished_run: Path, stopped: Path) -> None:
-    config = yaml.safe_load((stopped / "config.yaml").read_text())
-    config["engine"] = {**config["engine"], "precision": "float32", "compile": False}
-    (stopped / "config.yaml").write_text(yaml.safe_dump(config))
-    resume_run(stopped)
-    assert (stopped / "metrics.jsonl").read_bytes() == (finished_run / "metrics.jsonl").read_bytes()
-
-
-def test_data_that_gives_another_split_is_refused(stopped: Path) -> None:
-    split = json.loads((stopped / "split.json").read_text())
-    (stopped / "split.json").write_text(json.dumps({**split, "hash": "0" * 64}))
-    with pytest.raises(ValueError, match=r"another split .*--data"):
-        resume_run(stopped)
 
 
 # ---- folders
@@ -249,6 +124,7 @@ def test_an_unfinished_run_has_no_model_to_evaluate_yet(stopped: Path) -> None:
         ("guidance.window=0", "window is 0"),
         ("guidance.alpha=-1", "alpha is -1"),
         ("learner.threshold=2", "threshold is 2"),
+        ("learner.name=supervised", "supervised makes no pseudo-labels to guide; choose --guidance none"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(
@@ -257,6 +133,41 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match=message):
         new_run(tiny(setting), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_padding_that_the_images_are_too_small_for_is_refused_before_anything_is_written(
+    tmp_path: Path, tiny: Configure
+) -> None:
+    config = tiny("augment.padding=8", "augment.padding_mode=reflect")
+    with pytest.raises(ValueError, match="reflect padding of 8 pixels needs larger images than 8x8"):
+        new_run(config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_for_a_learner_with_strong_views_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    table, labels = np.arange(120.0).reshape(60, 2), np.arange(60) % 3
+    np.savez(tmp_path / "own.npz", x_train=table, y_train=labels, x_test=table, y_test=labels)
+    settings = ["model.name=mlp", "protocol.gamma=5", "train.batch_unlabeled=8", "engine.device=cpu"]
+    config = configure(dataset="npz", data=str(tmp_path / "own.npz"), learner="fixmatch", settings=settings)
+    with pytest.raises(ValueError, match=r"a table has no 'strong' view.*--learner supervised"):
+        new_run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_processes_are_refused(tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    with pytest.raises(ValueError, match="several processes is not there yet; start one process"):
+        new_run(tiny(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_looking_at_the_views_before_a_run_draws_nothing_from_its_random_numbers(
+    tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_run(tiny(iterations=3), tmp_path / "checked")
+    monkeypatch.setattr(mnar.run, "_check_views", lambda *parts: None)
+    new_run(tiny(iterations=3), tmp_path / "unchecked")
+    assert_same_run(tmp_path / "checked", tmp_path / "unchecked")
 
 
 # ---- what goes wrong while training
@@ -268,10 +179,20 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint_and_says_what_to_try
 ) -> None:
     folder = tmp_path / "run"
     config = tiny("train.lr=1e15", "train.save_every=1", f"train.eval_every={eval_every}", "train.log_every=1")
-    with pytest.raises(Diverged, match=r"not a number after step .* is kept in .*train\.lr=0\.01"):
+    with pytest.raises(Diverged) as caught:
         new_run(config, folder)
     state, problems = checkpoint.load(folder / "state.pt")
     assert problems == []
     assert state["steps_done"] >= 1
+    kept = rf"in {folder}; the checkpoint of step {state['steps_done']} is kept\. .*--set train\.lr=0\.01 --out"
+    assert re.search(rf"not a number after step \d+ {kept}", str(caught.value))
     assert all(torch.isfinite(weights).all() for weights in state["model"].values())
     assert not (folder / "model.safetensors").exists()
+
+
+def test_a_run_that_diverges_before_its_first_checkpoint_says_that_there_is_none(
+    tmp_path: Path, tiny: Configure
+) -> None:
+    with pytest.raises(Diverged, match=r"not a number after step .*; no checkpoint is there yet\. .*train\.lr=0\.01"):
+        new_run(tiny("train.lr=1e15", "train.save_every=1000", "train.log_every=1"), tmp_path / "run")
+    assert not (tmp_path / "run" / "state.pt").exists()

@@ -5,8 +5,10 @@ import io
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,13 +17,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mnar.config import RunConfig
 from mnar.learners import Learner
 from mnar.meters import Diverged, Meters
-from mnar.run import make_split, make_trainer
+from mnar.models import MODELS
+from mnar.recipes import configure
+from mnar.run import load_data, make_split, make_trainer
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import Batch, DataSet, Step
 from tests.equality import assert_same
 
 Configure = Callable[..., RunConfig]
 MakeTrainer = Callable[..., Trainer]
+TWO_STEPS = (
+    "engine.device=cpu",
+    "train.iterations=2",
+    "train.batch_labeled=8",
+    "train.batch_unlabeled=8",
+    "train.ema=0.9",
+)
 
 
 @pytest.fixture
@@ -118,9 +129,10 @@ def test_three_steps_equal_the_loop_written_out(trainer_of: MakeTrainer) -> None
     plain = copy.deepcopy(trainer.model)
     average = copy.deepcopy(plain)
     learner = copy.deepcopy(trainer.learner)
-    matrices = [p for p in plain.parameters() if p.ndim >= 2]
-    vectors = [p for p in plain.parameters() if p.ndim < 2]
-    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors}]
+    norms = [p for norm in plain.modules() if isinstance(norm, nn.BatchNorm2d) for p in norm.parameters()]
+    others = [p for p in plain.parameters() if all(p is not norm for norm in norms)]
+    assert len(norms) == 6, "a weight and a bias in each of three layers"
+    groups: list[dict[str, Any]] = [{"params": others, "weight_decay": 0.01}, {"params": norms}]
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
     for t in range(3):
         trainer.loader.seek(t)
@@ -159,8 +171,10 @@ class NoHostSync(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("guidance", ["none", "prg", "prg_last"])
-@pytest.mark.parametrize("learner", ["fixmatch", "supervised"])
+@pytest.mark.parametrize(
+    ("learner", "guidance"),
+    [("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("fixmatch", "prg_last")],
+)
 def test_a_whole_step_never_waits_for_the_device(trainer_of: MakeTrainer, learner: str, guidance: str) -> None:
     trainer = trainer_of(f"learner.name={learner}", f"guidance.name={guidance}")
     for step in range(3):
@@ -169,6 +183,56 @@ def test_a_whole_step_never_waits_for_the_device(trainer_of: MakeTrainer, learne
             trainer.step()
     with NoHostSync(), pytest.raises(AssertionError, match="local_scalar_dense"):
         trainer.lr.item()
+
+
+@pytest.mark.parametrize("learner", ["fixmatch", "supervised"])
+def test_the_loss_that_is_logged_is_the_one_the_learner_returned(trainer_of: MakeTrainer, learner: str) -> None:
+    trainer = trainer_of(f"learner.name={learner}", "guidance.name=none")
+    losses = []
+    trainer.learner.register_forward_hook(lambda module, inputs, step: losses.append(step.loss.item()))
+    for step in range(3):
+        trainer.loader.seek(step)
+        trainer.step()
+    assert trainer.meters.means()["loss"] == pytest.approx(sum(losses) / 3, rel=1e-6)
+
+
+def in_colour(digits: DataSet) -> DataSet:
+    """Digits of 16x16 pixels and three channels, and few to be tested on: small, but any model takes them."""
+    train_x, test_x = digits.train_x.repeat(1, 3, 2, 2), digits.test_x[:50].repeat(1, 3, 2, 2)
+    return digits._replace(
+        train_x=train_x, test_x=test_x, test_y=digits.test_y[:50], mean=digits.mean * 3, std=digits.std * 3
+    )
+
+
+def assert_trains(config: RunConfig, data: DataSet) -> None:
+    """Every parameter, and its average, is moved by the steps; the loss is a number."""
+    trainer, notes = make_trainer(config, data, make_split(config, data)), Notes()
+    before = copy.deepcopy(trainer.model)
+    train(trainer, notes)
+    assert math.isfinite(notes.lines[-1]["train"]["loss"])
+    both = zip(trainer.model.parameters(), trainer.average.model.parameters(), strict=True)
+    for (name, start), after in zip(before.named_parameters(), both, strict=True):
+        assert not any(torch.equal(start, parameter) for parameter in after), name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_two_steps_move_every_parameter_of_every_model(digits_data: DataSet, model: str) -> None:
+    small = {"wide_resnet": ["model.depth=10", "model.width=1"], "small_cnn": ["model.width=4"]}
+    settings = [f"model.name={model}", *small.get(model, []), *TWO_STEPS]
+    assert_trains(configure(dataset="digits", settings=settings), in_colour(digits_data))
+
+
+def test_two_steps_move_every_parameter_of_a_model_of_a_table(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    table, labels = random.normal(size=(60, 5)), np.arange(60) % 3
+    np.savez(tmp_path / "own.npz", x_train=table, y_train=labels, x_test=table, y_test=labels)
+    config = configure(
+        dataset="npz",
+        data=str(tmp_path / "own.npz"),
+        learner="supervised",
+        settings=["model.name=mlp", "model.hidden=[16]", "protocol.gamma=5", *TWO_STEPS],
+    )
+    assert_trains(config, load_data(config))
 
 
 def test_a_line_of_metrics_holds_what_was_measured_since_the_last_one(trainer_of: MakeTrainer) -> None:
@@ -216,14 +280,14 @@ class Poisoned(Learner):
         loss = nn.functional.cross_entropy(model(batch.x), batch.y)
         if self.steps_left < 0:
             loss = loss * math.nan
-        return Step(loss, {"loss": loss.detach()})
+        return Step(loss, {})
 
 
 @pytest.mark.parametrize("good_steps", [0, 6, 7, 9, 10, 12])
 def test_a_loss_that_is_not_a_number_stops_training_before_anything_bad_is_kept(
     trainer_of: MakeTrainer, good_steps: int
 ) -> None:
-    trainer, notes = trainer_of(), Notes()
+    trainer, notes = trainer_of("learner.name=supervised", "guidance.name=none"), Notes()
     trainer.learner = Poisoned(trainer.learner, good_steps)
     with pytest.raises(Diverged, match="not a number"):
         train(trainer, notes)
@@ -240,6 +304,7 @@ def test_meters_are_means_of_the_logs_and_counts_of_the_pseudo_labels() -> None:
         meters.add({"loss": torch.tensor(loss), "mask_rate": torch.tensor(loss / 10)})
     assert meters.means() == pytest.approx({"loss": 3.0, "mask_rate": 0.3})
     meters.add_pseudo_labels(torch.tensor([0, 2, -1, 2]), torch.tensor([0, 1, 1, 2]))
+    assert meters.pseudo_confusion.dtype == torch.int64, "whole, however many"
     assert meters.pseudo_confusion.tolist() == [[1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0]]
     assert meters.pseudo_label_share() == pytest.approx([1 / 3, 0, 2 / 3])
 

@@ -71,7 +71,7 @@ def _read(path: Path) -> dict[str, Any]:
         if damaged:
             raise DamagedCheckpoint(f"{path} is damaged ({damaged} does not match its sum)")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except DamagedCheckpoint:
+    except (DamagedCheckpoint, PermissionError, MemoryError):
         raise
     except Exception as error:  # torch and zipfile raise many kinds for a damaged file; all mean the same here
         raise DamagedCheckpoint(f"{path} is damaged ({error})") from error

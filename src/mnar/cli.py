@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from torch import OutOfMemoryError
 
 from mnar import __version__
 from mnar.meters import Diverged
@@ -24,7 +25,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-console = Console()
+
+
+class Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read the output has gone (`mnar train | head`): a run goes on without them."""
+        self.quiet = True
+
+
+console = Terminal()
 errors = Console(stderr=True)
 
 Setting = Annotated[
@@ -88,7 +97,7 @@ def train(
 
     Example: `mnar train --dataset cifar10 --data ~/data --guidance prg --set protocol.gamma=20 --out runs/prg`
 
-    After a stop: `mnar train --resume runs/prg`
+    After a stop: `mnar train --resume runs/prg`, with `--data` or `--set engine.…` if the machine is another.
     """
     from mnar.display import TerminalDisplay
     from mnar.recipes import configure
@@ -96,14 +105,14 @@ def train(
 
     chosen = {
         "--dataset": dataset, "--protocol": protocol, "--learner": learner, "--guidance": guidance,
-        "--recipe": recipe, "--iterations": iterations, "--seed": seed, "--out": out, "--set": settings,
+        "--recipe": recipe, "--iterations": iterations, "--seed": seed, "--out": out,
     }  # fmt: skip
     if resume is not None:
-        extra = [name for name, value in chosen.items() if value not in (None, [])]
+        extra = [name for name, value in chosen.items() if value is not None]
         if extra:
             raise ValueError(f"--resume goes on with a run as it is; leave out {', '.join(extra)}, or begin a new run")
         with TerminalDisplay(console) as display:
-            resume_run(resume, display, root=data)
+            resume_run(resume, display, root=data, settings=settings or ())
         _print_headline(resume)
         return
     config = configure(
@@ -123,6 +132,7 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     data: DataFolder = None,
+    settings: Setting = None,
 ) -> None:
     """Score a run's model on its test set, class by class.
 
@@ -130,7 +140,7 @@ def evaluate(
     """
     from mnar.run import evaluate_run
 
-    scores = evaluate_run(run, root=data)
+    scores = evaluate_run(run, root=data, settings=settings or ())
     table = Table(title=escape(str(run)))
     for heading in ("class", "recall %", "precision %", "share of predictions %"):
         table.add_column(heading, justify="left" if heading == "class" else "right")
@@ -154,40 +164,39 @@ def report(
 
     Example: `mnar report runs/fixmatch runs/prg --out report.html`
     """
-    from mnar.report import read_run, what_changed, write_report
+    from mnar.report import read_run, write_report
 
     records = [read_run(run) for run in runs]
-    write_report(
-        records,
-        out,
-        title=f"{len(records)} runs" if len(records) > 1 else records[0].label,
-        lead=what_changed(records),
-    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_report(records, out, title=f"{len(records)} runs" if len(records) > 1 else records[0].label)
     console.print(f"Report: {out}", soft_wrap=True, markup=False)
 
 
 @app.command("list")
 def list_parts(
     kind: Annotated[
-        str | None, typer.Argument(help="learners, guidances, datasets, protocols, models or recipes")
+        str | None,
+        typer.Argument(help="learners, guidances, datasets, protocols, models, recipes, train, engine …"),
     ] = None,
 ) -> None:
     """Show what there is to choose from, with every option and its default.
 
     Example: `mnar list guidances`
     """
-    from mnar.config import TABLES, options_of
+    from mnar.config import SECTIONS, TABLES, options_of
     from mnar.recipes import RECIPES
 
-    tables = {f"{section}s": table for section, table in TABLES.items()}
-    if kind is not None and kind not in (*tables, "recipes"):
-        raise ValueError(f"nothing called {kind!r} to list; choose from {[*tables, 'recipes']}")
-    for plural, table in tables.items():
-        if kind in (None, plural):
-            console.print(f"[bold]{plural}[/bold]")
+    kinds = {f"{section}s": (section, table) for section, table in TABLES.items()}
+    kinds |= {section: (section, {"": make}) for section, make in SECTIONS.items()}
+    if kind is not None and kind not in (*kinds, "recipes"):
+        raise ValueError(f"nothing called {kind!r} to list; choose from {[*kinds, 'recipes']}")
+    for title, (section, table) in kinds.items():
+        if kind in (None, title):
+            console.print(f"[bold]{title}[/bold]  [dim]--set {section}.OPTION=VALUE[/dim]")
             for name, make in table.items():
-                options = [str(p.replace(annotation=p.empty, kind=p.KEYWORD_ONLY)) for p in options_of(make).values()]
-                console.print(f"  {name}  [dim]{', '.join(options)}[/dim]", highlight=False, soft_wrap=True)
+                parameters = options_of(section, make).values()
+                options = ", ".join(str(p.replace(annotation=p.empty, kind=p.KEYWORD_ONLY)) for p in parameters)
+                console.print(f"  {name}  [dim]{escape(options)}[/dim]", highlight=False, soft_wrap=True)
     if kind in (None, "recipes"):
         console.print("[bold]recipes[/bold]  [dim]with the paper's accuracy[/dim]")
         for name, recipe in RECIPES.items():
@@ -232,6 +241,10 @@ def main() -> None:
     except Interrupted as error:
         errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)
-    except (ValueError, LookupError, OSError, Diverged) as error:
+    except (ValueError, OSError, Diverged) as error:
         errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(1)
+    except OutOfMemoryError as error:
+        remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"
+        errors.print(f"[red]error:[/red] the GPU's memory is full ({escape(str(error))}); {remedy}", soft_wrap=True)
         sys.exit(1)

@@ -8,8 +8,9 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
@@ -43,16 +44,21 @@ TABLES: dict[str, Mapping[str, Callable[..., Any]]] = {
     "guidance": GUIDANCES,
 }
 SUPPLIED = {
-    "self",
-    "num_classes",
-    "input_shape",
-    "task",
-    "guidance",
-    "mean",
-    "std",
-    "targets",
-    "counts",
-    "seed",
+    "dataset": set[str](),
+    "protocol": {"num_classes"},
+    "model": {"input_shape", "num_classes"},
+    "learner": {"task", "guidance"},
+    "guidance": {"task"},
+    "split": {"targets", "counts", "seed"},
+    "augment": {"mean", "std"},
+    "train": set[str](),
+    "engine": set[str](),
+}
+SECTIONS: dict[str, Callable[..., Any]] = {
+    "split": split,
+    "augment": Augment,
+    "train": TrainOptions,
+    "engine": EngineOptions,
 }
 
 
@@ -80,14 +86,18 @@ class RunConfig:
         missing = [name for name in TABLES if name not in chosen]
         if missing:
             raise ValueError(f"the configuration has no section {missing[0]!r}; it needs {sorted(TABLES)}")
-        split_options = complete(split, sections.get("split", {}), "split")
-        augment = complete(Augment, sections.get("augment", {}), "augment")
-        train = TrainOptions(**complete(TrainOptions, sections.get("train", {}), "train"))
-        engine = EngineOptions(**complete(EngineOptions, sections.get("engine", {}), "engine"))
+        options = {section: complete(make, sections.get(section, {}), section) for section, make in SECTIONS.items()}
         seed = convert(sections.get("seed", 1), int, "seed")
         if seed < 0:
             raise ValueError(f"seed is {seed}; choose 0 or more")
-        return cls(**chosen, split=split_options, augment=augment, train=train, engine=engine, seed=seed)
+        return cls(
+            **chosen,
+            split=options["split"],
+            augment=options["augment"],
+            train=TrainOptions(**options["train"]),
+            engine=EngineOptions(**options["engine"]),
+            seed=seed,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         chosen = {section: getattr(self, section) for section in TABLES}
@@ -111,13 +121,19 @@ class RunConfig:
         return yaml.safe_dump(_plain(self.to_dict()), sort_keys=False)
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Where two configurations differ, e.g. ["train.lr: 0.03 and 0.01"].
+        """Where two configurations differ, e.g. ["train.lr: 0.03 and 0.01"]."""
+        mine, theirs = settings_of(_plain(self.to_dict())), settings_of(_plain(other.to_dict()))
+        return [f"{n}: {mine.get(n)} and {theirs.get(n)}" for n in {**mine, **theirs} if mine.get(n) != theirs.get(n)]
 
-        Speed (engine) and the place of the data do not count: a run may go on on another machine.
-        """
-        mine, theirs = dict(_leaves(_plain(self.to_dict()))), dict(_leaves(_plain(other.to_dict())))
-        names = [n for n in {**mine, **theirs} if not n.startswith("engine.") and n != "dataset.root"]
-        return [f"{n}: {mine.get(n)} and {theirs.get(n)}" for n in names if mine.get(n) != theirs.get(n)]
+    def with_engine(self, settings: Iterable[str]) -> RunConfig:
+        """The same run on another machine; only engine settings may change."""
+        sections = self.to_dict()
+        for setting in settings:
+            section, option, value = parse_setting(setting)
+            if section != "engine":
+                raise ValueError(f"--set {setting} would make it another run; only engine options can change now")
+            sections["engine"] = {**sections["engine"], option: value}
+        return RunConfig.from_dict(sections)
 
 
 def parse_setting(setting: str) -> tuple[str, str, Any]:
@@ -126,23 +142,32 @@ def parse_setting(setting: str) -> tuple[str, str, Any]:
     section, dot, option = target.strip().partition(".")
     if not equals or not dot or not section or not option:
         raise ValueError(f"cannot read --set {setting!r}; write SECTION.OPTION=VALUE, e.g. guidance.alpha=3")
-    sections = [*TABLES, "split", "augment", "train", "engine"]
+    sections = [*TABLES, *SECTIONS]
     if section not in sections:
         raise ValueError(f"unknown section {section!r} in --set {setting!r}; choose from {sections}")
     return section, option, _read_yaml(value, f"the value in --set {setting!r}")
 
 
-def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def settings_of(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run, flat: {"guidance.alpha": 3, ...}.
+
+    Speed (engine) and the place of the data are not part of it: a run may go on on another machine.
+    """
+    return {n: value for n, value in _leaves(sections) if not n.startswith("engine.") and n != "dataset.root"}
+
+
+def options_of(section: str, make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The options of a part, in the order of its signature."""
     parameters = inspect.signature(make).parameters
-    return {name: p for name, p in parameters.items() if name not in SUPPLIED}
+    return {name: p for name, p in parameters.items() if name not in SUPPLIED[section]}
 
 
 def complete(make: Callable[..., Any], given: Mapping[str, Any], where: str) -> Options:
     """The options given, checked against the signature of `make`, and its defaults for the rest."""
     if not isinstance(given, Mapping):
         raise ValueError(f"section {where} is {given!r}; expected options with their values")
-    parameters = options_of(make)
+    section = where.split()[0]
+    parameters = options_of(section, make)
     _refuse_unknown(given, list(parameters), f"option of {where}")
     hints = _hints(make)
     options = {}
@@ -152,7 +177,6 @@ def complete(make: Callable[..., Any], given: Mapping[str, Any], where: str) -> 
         elif parameter.default is not inspect.Parameter.empty:
             options[name] = parameter.default
         else:
-            section = where.split()[0]
             raise ValueError(f"{where} needs the option {name}; give it with --set {section}.{name}=VALUE")
     return options
 
@@ -185,7 +209,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
             return number
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
-    elif isinstance(hint, type) and isinstance(value, str) and hint.__name__.endswith("Path"):
+    elif isinstance(hint, type) and isinstance(value, str) and issubclass(hint, Path):
         return hint(value)
     raise ValueError(f"{where} is {value!r}; expected {_type_name(hint)}")
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import torch
 
 from mnar.config import RunConfig
-from mnar.folder import CONFIG, MODEL, REPORT, read_config
+from mnar.folder import CONFIG, MODEL, REPORT, StopFlag, read_config, stopping_on_signals
 from mnar.recipes import configure
-from mnar.report import Run, read_metrics, read_run, what_changed, write_report
+from mnar.report import Run, read_metrics, read_run, write_report
 from mnar.run import new_run, resume_run
+from mnar.train import Interrupted
 
 METHODS = [("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("fixmatch", "prg_last")]
 
@@ -42,22 +43,22 @@ def demo(
     for path, config in configs.items():
         _check_reusable(path, config)
     missing = [path for path in configs if not (path / MODEL).exists()]
-    num_processes = max(1, min(len(os.sched_getaffinity(0)), len(missing)))
+    num_processes = max(1, min(_num_cores(), len(missing)))
     # Fresh interpreters: a fork of a process that has used torch's threads can hang.
-    pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("spawn"))
-    with pool:
+    with stopping_on_signals() as stop, ProcessPoolExecutor(num_processes, get_context("spawn")) as pool:
         futures = [pool.submit(_run, configs[path], path) for path in missing]
         try:
-            _watch(futures, configs, on_progress)
+            _watch(futures, configs, on_progress, stop)
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in active_children():
+                worker.terminate()  # a run that is asked to stop saves first
             raise
     runs = [read_run(path) for path in configs]
     write_report(
         runs,
         folder / REPORT,
         title="Labels missing not at random: scikit-learn's digits, CADR's protocol, gamma 20",
-        lead=what_changed(runs),
     )
     return runs
 
@@ -71,10 +72,15 @@ def _run(config: RunConfig, path: Path) -> None:
 
 
 def _watch(
-    futures: Sequence[Future[None]], configs: dict[Path, RunConfig], on_progress: Callable[[float], None]
+    futures: Sequence[Future[None]],
+    configs: dict[Path, RunConfig],
+    on_progress: Callable[[float], None],
+    stop: StopFlag,
 ) -> None:
     total = sum(config.train.iterations for config in configs.values())
     while True:
+        if stop.is_set:
+            raise Interrupted("stopped; go on with the same command")
         finished = [future for future in futures if future.done()]
         for future in finished:
             future.result()  # raises what the run raised
@@ -83,6 +89,11 @@ def _watch(
         if len(finished) == len(futures):
             return
         time.sleep(0.3)
+
+
+def _num_cores() -> int:
+    """Those this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_reusable(path: Path, config: RunConfig) -> None:

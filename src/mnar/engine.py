@@ -1,6 +1,7 @@
 """How a step is executed: on which device, in which precision, compiled or not, as one CUDA graph or not.
 
-Nothing here changes what is computed, only how fast; each part chooses itself and can be switched off.
+Nothing here changes the method, only its rounding, its random draws and its speed. Each part chooses itself and can be
+switched off.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from torch import Tensor, nn
 
 from mnar.guidances import Guidance
 from mnar.models.batch_norm import BatchNormLeakyReLU
+from mnar.models.classifier import Classifier
 from mnar.models.convolution import Convolution3x3
+from mnar.models.fusing import TRITON_IS_INSTALLED
 
-Choice = bool | Literal["auto"]
+Switch = bool | Literal["auto"]
+
+# One each for a view of a size, over all the trainers of a process; past the limit torch.compile gives up.
+RECOMPILE_LIMIT = 256
 
 
 @dataclass(frozen=True)
 class EngineOptions:
     device: str = "auto"  # "cpu", "cuda", "cuda:1"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    fused: Choice = "auto"  # our own kernels for batch-norm and narrow convolutions
-    compile: Choice = "auto"  # torch.compile for augmentation and guidance, and for the model where `fused` is off
-    cuda_graph: Choice = "auto"  # the whole step as one graph
+    fused: Switch = "auto"  # our own kernels for batch-norm and narrow convolutions
+    compile: Switch = "auto"  # torch.compile for augmentation and guidance, and for the model where `fused` is off
+    cuda_graph: Switch = "auto"  # the whole step as one graph
 
 
 class Engine:
@@ -34,32 +40,37 @@ class Engine:
         on_gpu = self.device.type == "cuda"
         bfloat16 = on_gpu if options.precision == "auto" else options.precision == "bfloat16"
         self.dtype = torch.bfloat16 if bfloat16 else torch.float32
-        self.fused = _chosen(options.fused, on_gpu, "fused", on_gpu)
+        self.fused = _chosen(options.fused, on_gpu and TRITON_IS_INSTALLED, "fused", on_gpu and TRITON_IS_INSTALLED)
         self.compile = _chosen(options.compile, on_gpu, "compile", True)
         self.cuda_graph = _chosen(options.cuda_graph, on_gpu, "cuda_graph", on_gpu)
         if on_gpu:
             torch.cuda.set_device(self.device)
             torch.backends.cudnn.benchmark = True
-            torch.set_float32_matmul_precision("high")
+            torch.backends.cudnn.allow_tf32 = False  # what is to be float32 is float32; matrix products are already
+        if self.compile:
+            from torch._dynamo import config as dynamo  # a second, that only those who compile wait for
 
-    def place(self, model: nn.Module) -> nn.Module:
+            dynamo.recompile_limit = max(dynamo.recompile_limit, RECOMPILE_LIMIT)
+
+    def place(self, model: Classifier) -> Classifier:
         """The model on the device, channels last: what the convolutions of a GPU read without a transpose."""
-        for module in model.modules():
-            if isinstance(module, BatchNormLeakyReLU | Convolution3x3):
-                module.fused = self.fused
+        ours = [module for module in model.modules() if isinstance(module, BatchNormLeakyReLU | Convolution3x3)]
+        self.fused = self.fused and bool(ours)  # other models are left to torch.compile
+        for module in ours:
+            module.fused = self.fused
         model = model.to(self.device)
         if self.device.type == "cuda":
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return model
 
-    def network(self, model: nn.Module) -> nn.Module:
+    def network(self, model: Classifier) -> nn.Module:
         """The model as the learner calls it. It shares the model's parameters."""
         network = self.inference(model)
         if self.compile and not self.fused:
             network = torch.compile(network, dynamic=False)  # type: ignore[assignment]
         return network
 
-    def inference(self, model: nn.Module) -> nn.Module:
+    def inference(self, model: Classifier) -> nn.Module:
         return MixedPrecision(model, self.device, self.dtype) if self.dtype != torch.float32 else model
 
     def augmentation(self, augment: nn.Module) -> Callable[[Tensor, str], Tensor]:
@@ -76,15 +87,20 @@ class Engine:
 
 
 class MixedPrecision(nn.Module):
-    """A model under autocast. Only the model: softmax, guidance and banks stay in float32."""
+    """A model whose features are computed under autocast. The head, softmax and guidance stay in float32.
 
-    def __init__(self, model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    Logits in bfloat16 tie, and to PRG a tie that falls the other way is a transition.
+    """
+
+    def __init__(self, model: Classifier, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
         self.model, self.device_type, self.dtype = model, device.type, dtype
+        self.train(model.training)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(self.device_type, self.dtype):
-            logits: Tensor = self.model(x)
+            features = self.model.features(x)
+        logits: Tensor = self.model.head(features.float())
         return logits
 
 
@@ -130,8 +146,9 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _chosen(choice: Choice, default: bool, name: str, possible: bool) -> bool:
+def _chosen(choice: Switch, default: bool, name: str, possible: bool) -> bool:
     chosen = default if choice == "auto" else choice
     if chosen and not possible:
-        raise ValueError(f"engine.{name} needs a CUDA device; choose engine.{name}=false or auto")
+        needs = "a CUDA device and Triton" if name == "fused" else "a CUDA device"
+        raise ValueError(f"engine.{name} needs {needs}; choose engine.{name}=false or auto")
     return chosen

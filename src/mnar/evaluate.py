@@ -17,7 +17,7 @@ COLLAPSED_MASK_RATE = 0.01
 
 
 @torch.no_grad()
-def test_scores(
+def scores_on(
     model: nn.Module,
     images: Tensor,
     targets: Tensor,
@@ -25,14 +25,11 @@ def test_scores(
     *,
     num_classes: int,
 ) -> tuple[dict[str, Any], Tensor]:
-    """Scores of a model on a test set, and its confusion matrix [true class, predicted class].
+    """Scores of a model in evaluation mode, and its confusion matrix [true class, predicted class].
 
     Everything is gathered on the device and read once.
     """
-    was_training = model.training
-    model.eval()
     probs = torch.cat([model(prepare(chunk)).float().softmax(1) for chunk in images.split(1000)])
-    model.train(was_training)
     confidence, predicted = probs.max(1)
     confusion = count_pairs(targets, predicted, num_classes, num_classes)
     scores = confusion_scores(confusion.cpu())
@@ -112,26 +109,31 @@ def headline(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def health_warnings(lines: Sequence[dict[str, Any]], iterations: int, class_names: Sequence[str]) -> dict[str, str]:
+def health_warnings(
+    lines: Sequence[dict[str, Any]], iterations: int, class_names: Sequence[str], *, guided: bool
+) -> dict[str, str]:
     """What looks wrong with the pseudo-labels of late, in words, by kind."""
     patience = STARVED_SHARE_OF_RUN * iterations
     if not lines or "pseudo" not in lines[-1] or lines[-1]["step"] < patience:
         return {}
     now = lines[-1]["step"]
     recent = [line for line in lines if line["step"] > now - patience]
+    since = max((line["step"] for line in lines if line["step"] <= now - patience), default=0)
+    period = f"from step {since} to {now}"
+    guidance = "" if guided else "a guidance (--guidance prg or prg_last) or "
     warnings = {}
     shares = zip(*(line["pseudo"]["share"] for line in recent), strict=True)
     starved = [name for name, share in zip(class_names, shares, strict=True) if not any(share)]
     if starved:
         more = f" and {len(starved) - 5} more" if len(starved) > 5 else ""
         warnings["starved"] = (
-            f"no pseudo-label for {', '.join(starved[:5])}{more} in the {patience:.0f} steps up to {now}: the model is "
-            "forgetting them; try a guidance (prg, prg_last) or a lower learner.threshold"
+            f"no pseudo-label for {', '.join(starved[:5])}{more} {period}: the model may be forgetting them; "
+            f"if that goes on, try {guidance}a lower learner.threshold"
         )
     rates = [line["train"].get("mask_rate", 1.0) for line in recent]
     if max(rates) < COLLAPSED_MASK_RATE:
         warnings["collapsed"] = (
-            f"the mask rate has collapsed to {rates[-1]:.2%} in the {patience:.0f} steps up to {now}: almost nothing "
-            "unlabelled is used; try a lower learner.threshold or more labels"
+            f"the mask rate has collapsed, {rates[-1]:.2%} {period}: almost nothing unlabelled is used; "
+            "try a lower learner.threshold or more labels"
         )
     return warnings

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from mnar.train import Trainer
 CONFIG, SPLIT, ENVIRONMENT = "config.yaml", "split.json", "environment.json"
 METRICS, STATE, MODEL, REPORT = "metrics.jsonl", "state.pt", "model.safetensors", "report.html"
 LOCK = ".lock"
+STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # asked to, Ctrl-C, the terminal went away
 
 
 class Display(Protocol):
@@ -81,7 +82,7 @@ def forget_metrics_after(folder: Path, step: int) -> list[dict[str, Any]]:
 
 
 class StopFlag:
-    """Set by SIGTERM or Ctrl-C, so that training ends after the step it is in."""
+    """Set by a signal, so that training ends after the step it is in."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -96,7 +97,7 @@ class StopFlag:
 def stopping_on_signals() -> Iterator[StopFlag]:
     flag = StopFlag()
     try:
-        before = {number: signal.signal(number, flag) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, flag) for number in STOPPING_SIGNALS}
     except ValueError:  # not the main thread: signals are somebody else's business
         before = {}
     try:
@@ -123,9 +124,12 @@ class RunRecorder:
         self.first_step = first_step
         self.saved_step = self.last_step = first_step
         self.lines = forget_metrics_after(folder, first_step)
-        self.config = read_config(folder).to_yaml()
-        self.environment = self._environment(trainer.engine.device)
+        config = read_config(folder)
+        self.config, self.guided = config.to_yaml(), config.guidance.name != "none"
         self.began = time.monotonic()
+        self.machine = _machine(trainer.engine.device)
+        self.earlier_sessions = _sessions(folder)
+        self._write_environment(first_step)
         self.warned: dict[str, str] = {}
 
     @property
@@ -148,7 +152,7 @@ class RunRecorder:
         share = line["pseudo"]["share"] if "pseudo" in line else []
         self.progress(line["step"], line["train"], share)
         self.display.evaluation(line)
-        warnings = health_warnings(self.lines, self.iterations, self.class_names)
+        warnings = health_warnings(self.lines, self.iterations, self.class_names, guided=self.guided)
         for kind, text in warnings.items():
             if kind not in self.warned:  # once, not at every evaluation
                 self.display.warning(text)
@@ -158,14 +162,15 @@ class RunRecorder:
         """Write a checkpoint. If that fails, the one before stays; a run goes on unless it `must` be saved now."""
         try:
             checkpoint.save(self.folder / STATE, {**state, "config": self.config})
-            self._write_environment(step)
         except OSError as error:
             failure = self._failure("save", step, error)
             if must:
                 raise OSError(f"{failure}; {self._remedy}") from error
             self.display.warning(f"{failure}; training goes on and will try again")
-        else:
-            self.saved_step = step
+            return
+        self.saved_step = step
+        with suppress(OSError):  # how fast it went is no reason to stop
+            self._write_environment(step)
 
     def _failure(self, action: str, step: int, error: OSError) -> str:
         kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "no checkpoint is there yet"
@@ -179,29 +184,34 @@ class RunRecorder:
         """Images a second in this session."""
         return (step - self.first_step) * self.images_per_step / max(time.monotonic() - self.began, 1e-9)
 
-    def _environment(self, device: torch.device) -> dict[str, Any]:
-        path = self.folder / ENVIRONMENT
-        sessions = json.loads(path.read_text())["sessions"] if path.exists() else []
-        return {
-            "mnar": mnar.__version__,
-            "commit": _commit(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
-            "threads": torch.get_num_threads(),
-            "sessions": sessions,
-        }
-
     def _write_environment(self, step: int) -> None:
         """Wall-clock figures live here and not in metrics.jsonl, which is the same for a run however often resumed."""
         session = {
+            **self.machine,
             "from_step": self.first_step,
             "to_step": step,
             "seconds": round(time.monotonic() - self.began, 3),
             "images_per_second": round(self._rate(step), 1),
         }
-        environment = {**self.environment, "sessions": [*self.environment["sessions"], session]}
+        environment = {**self.machine, "sessions": [*self.earlier_sessions, session]}
         checkpoint.write_atomically(self.folder / ENVIRONMENT, json.dumps(environment, indent=1))
+
+
+def _sessions(folder: Path) -> list[dict[str, Any]]:
+    path = folder / ENVIRONMENT
+    sessions: list[dict[str, Any]] = json.loads(path.read_text())["sessions"] if path.exists() else []
+    return sessions
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    return {
+        "mnar": mnar.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "threads": torch.get_num_threads(),
+    }
 
 
 def _commit() -> str | None:

@@ -37,6 +37,8 @@ class Loader:
         self.num_labeled, self.num_unlabeled = len(split.labeled_index), len(split.unlabeled_index)
         if batch_labeled < 1 or batch_unlabeled < 1:
             raise ValueError(f"batch sizes are {batch_labeled} and {batch_unlabeled}; each must be at least 1")
+        if not views:
+            batch_unlabeled = 0  # nobody looks at them
         if batch_unlabeled > self.num_unlabeled:
             raise ValueError(
                 f"train.batch_unlabeled is {batch_unlabeled}, but there are {self.num_unlabeled} unlabelled samples "

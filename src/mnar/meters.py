@@ -22,7 +22,7 @@ class Meters:
         self.sums = torch.zeros(0, dtype=torch.float64, device=device)
         self.num_steps = torch.zeros((), dtype=torch.int64, device=device)
         # [true class, pseudo-label], the last column for samples that got none
-        self.pseudo_confusion = torch.zeros(num_classes, num_classes + 1, device=device)
+        self.pseudo_confusion = torch.zeros(num_classes, num_classes + 1, dtype=torch.int64, device=device)
 
     def add(self, logs: dict[str, Tensor]) -> None:
         if not self.names:
@@ -41,7 +41,7 @@ class Meters:
         """Mean of each log since the last reset. Raises Diverged when the loss is not a number."""
         means = (self.sums / self.num_steps.clamp(min=1)).tolist()
         named = dict(zip(self.names, means, strict=True))
-        if not math.isfinite(named.get("loss", 0.0)):
+        if not math.isfinite(named["loss"]):
             raise Diverged("the loss is not a number")
         return named
 

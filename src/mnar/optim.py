@@ -8,17 +8,21 @@ import math
 import torch
 from torch import Tensor, nn
 
+from mnar.models import Classifier
+
+NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+
 
 def sgd(model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float) -> torch.optim.SGD:
-    """Nesterov SGD; weight decay on kernels and matrices only, not on biases and batch-norm.
+    """Nesterov SGD; weight decay on all but normalisation layers, as the published recipe has it.
 
     `lr` is a tensor on the device, changed in place by the schedule, so that a CUDA graph sees it change.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+    undecayed = [p for module in model.modules() if isinstance(module, NORMS) for p in module.parameters()]
+    ids = {id(p) for p in undecayed}
+    decayed = [p for p in model.parameters() if id(p) not in ids]
+    decayed, undecayed = ([p for p in group if p.requires_grad] for group in (decayed, undecayed))
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
     return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
 
@@ -31,7 +35,7 @@ def cosine(progress: Tensor) -> Tensor:
 class Average:
     """Exponential moving average of a model. Parameters are averaged, batch-norm statistics copied."""
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
+    def __init__(self, model: Classifier, decay: float) -> None:
         self.decay = decay
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         self._averages: list[Tensor] = list(self.model.parameters())
@@ -41,4 +45,5 @@ class Average:
     @torch.no_grad()
     def update(self) -> None:
         torch._foreach_lerp_(self._averages, self._parameters, 1 - self.decay)
-        torch._foreach_copy_(self._copies, self._buffers)
+        if self._buffers:
+            torch._foreach_copy_(self._copies, self._buffers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnar.config import RunConfig, parse_setting
@@ -42,6 +43,16 @@ DATASET_DEFAULTS: dict[str, Sections] = {
     "npz": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
 }
 DEFAULTS: Sections = {"learner": {"name": "fixmatch"}, "guidance": {"name": "prg"}}
+
+# The largest class, labelled (n1) and unlabelled (m1), where a class holds fewer than CIFAR-10's 5,000.
+PROTOCOL_SIZES: dict[str, Sections] = {
+    dataset: {"own": {"m1": m1}, "balanced": {"m1": m1}, "darp": {"n1": darp_n1, "m1": darp_m1}}
+    for dataset, m1, darp_n1, darp_m1 in (
+        ("cifar100", 500, 150, 300),
+        ("mini_imagenet", 500, 150, 300),
+        ("digits", 100, 40, 80),
+    )
+}
 
 
 class Recipe(NamedTuple):
@@ -104,10 +115,13 @@ def configure(
     config = _merge(_merge(config, DATASET_DEFAULTS.get(dataset, {})), sections)
     names = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
     config = _merge(config, {section: {"name": name} for section, name in names.items() if name})
-    if learner == "supervised" and not guidance:
-        config["guidance"] = {"name": "none"}  # nothing to guide
+    if "protocol" in config:
+        sizes = PROTOCOL_SIZES.get(dataset, {}).get(config["protocol"]["name"], {})
+        config["protocol"] = {**sizes, **config["protocol"]}
+    if learner and not guidance and not recipe:
+        config["guidance"] = {"name": "none"}  # a learner named alone is meant alone
     if data is not None:
-        config = _merge(config, {"dataset": {"root": data}})
+        config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})  # --resume works from any folder
     if iterations is not None:
         config = _merge(config, {"train": {"iterations": iterations}})
     if seed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from mnar import checkpoint
+from mnar import checkpoint, distributed
 from mnar.augment import Augment, Standardize
 from mnar.config import RunConfig
 from mnar.datasets import DATASETS
 from mnar.engine import Engine
-from mnar.evaluate import test_scores
+from mnar.evaluate import scores_on
 from mnar.folder import (
     CONFIG,
     LOCK,
@@ -33,13 +34,13 @@ from mnar.folder import (
     read_config,
     stopping_on_signals,
 )
-from mnar.guidances import GUIDANCES
+from mnar.guidances import GUIDANCES, NoGuidance
 from mnar.learners import LEARNERS
 from mnar.loader import Loader
 from mnar.meters import Diverged
-from mnar.models import MODELS
+from mnar.models import MODELS, Classifier
 from mnar.protocols import PROTOCOLS, split
-from mnar.report import read_run, write_report
+from mnar.report import read_metrics, read_run, write_report
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Split, Task
 
@@ -53,6 +54,7 @@ def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> 
     data = load_data(config)
     rows = make_split(config, data)
     trainer = make_trainer(config, data, rows)
+    _check_views(config, data, trainer)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         _refuse_used(folder)  # by another process, meanwhile
@@ -61,10 +63,15 @@ def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> 
         _train(trainer, data, folder, 0, display or Silent())
 
 
-def resume_run(folder: Path, display: Display | None = None, *, root: Path | None = None) -> None:
-    """Go on with the run in `folder`, which knows its configuration; `root` names the data if it has moved."""
+def resume_run(
+    folder: Path, display: Display | None = None, *, root: Path | None = None, settings: Iterable[str] = ()
+) -> None:
+    """Go on with the run in `folder`, which knows its configuration.
+
+    On another machine, `root` names the data if it has moved, and `settings` may change the engine's options.
+    """
     display = display or Silent()
-    config = read_config(folder)
+    config = read_config(folder).with_engine(settings)
     data = load_data(config, root)
     rows = make_split(config, data)
     with locked(folder):
@@ -93,7 +100,7 @@ def make_split(config: RunConfig, data: DataSet) -> Split:
     return split(data.train_y, counts, seed=config.seed, **config.split)
 
 
-def make_model(config: RunConfig, data: DataSet) -> nn.Module:
+def make_model(config: RunConfig, data: DataSet) -> Classifier:
     make = MODELS[config.model.name]
     return make(tuple(data.train_x.shape[1:]), len(data.class_names), **config.model.options)
 
@@ -103,6 +110,8 @@ def make_augment(config: RunConfig, data: DataSet) -> nn.Module:
 
 
 def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
+    if distributed.world_size() > 1:
+        raise ValueError("training in several processes is not there yet; start one process")
     torch.manual_seed(config.seed)
     engine, options = Engine(config.engine), config.train
     task = Task(
@@ -114,6 +123,8 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
     )
     guidance = GUIDANCES[config.guidance.name](task, **config.guidance.options)
     learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
+    if not learner.views and not isinstance(guidance, NoGuidance):
+        raise ValueError(f"{config.learner.name} makes no pseudo-labels to guide; choose --guidance none")
     loader = Loader(
         data,
         rows,
@@ -125,6 +136,14 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
         device=engine.device,
     )
     return Trainer(make_model(config, data), learner, loader, data, options, engine)
+
+
+def _check_views(config: RunConfig, data: DataSet, trainer: Trainer) -> None:
+    """Make each view of one sample: what the data cannot give shows now, not in the first step."""
+    augment = make_augment(config, data)
+    with torch.random.fork_rng(devices=[]):
+        for view in {"id", "weak", *trainer.learner.views}:
+            augment(data.train_x[:1], view)
 
 
 def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, Any]:
@@ -144,9 +163,9 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, A
     }
 
 
-def evaluate_run(folder: Path, *, root: Path | None = None) -> dict[str, Any]:
-    """Scores of a finished run's model on its test set."""
-    config = read_config(folder)
+def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[str] = ()) -> dict[str, Any]:
+    """Scores of a finished run's model on its test set; `root` and `settings` as in `resume_run`."""
+    config = read_config(folder).with_engine(settings)
     if not (folder / MODEL).exists():
         raise FileNotFoundError(f"{folder / MODEL} is not there yet; finish the run: mnar train --resume {folder}")
     data, engine = load_data(config, root), Engine(config.engine)
@@ -158,7 +177,7 @@ def evaluate_run(folder: Path, *, root: Path | None = None) -> dict[str, Any]:
         raise ValueError(f"{folder / MODEL} is damaged or of another model ({error}); {remedy}") from error
     model = engine.place(model).eval()
     prepare = make_augment(config, data).to(engine.device)
-    scores, confusion = test_scores(
+    scores, confusion = scores_on(
         engine.inference(model),
         data.test_x.to(engine.device),
         data.test_y.to(engine.device),
@@ -175,9 +194,11 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
         try:
             train(trainer, recorder)
         except Diverged as error:
+            saved = recorder.saved_step
+            kept = f"the checkpoint of step {saved} is kept" if saved else "no checkpoint is there yet"
             raise Diverged(
-                f"{error} after step {recorder.last_step}; the checkpoint of step {recorder.saved_step} is kept in "
-                f"{folder}. Try a lower learning rate (--set train.lr=0.01) or --set engine.precision=float32"
+                f"{error} after step {recorder.last_step} in {folder}; {kept}. Begin a new run with a lower learning "
+                "rate (--set train.lr=0.01 --out ANOTHER), or go on with --set engine.precision=float32"
             ) from error
         except Interrupted as error:
             raise Interrupted(f"{error}; saved. Go on with: mnar train --resume {folder}") from error
@@ -218,7 +239,12 @@ def _restore(trainer: Trainer, config: RunConfig, folder: Path, display: Display
     """Load the newest whole checkpoint, if there is one; returns its step."""
     try:
         state, problems = checkpoint.load(folder / STATE)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        lines = read_metrics(folder)
+        if (folder / MODEL).exists() or (lines and lines[-1]["step"] > config.train.save_every):
+            raise FileNotFoundError(
+                f"{folder / STATE} is gone, though the run had got further; put it back, or begin a new run"
+            ) from error
         return 0  # killed before the first checkpoint: the run begins again, the same
     for problem in problems:
         display.warning(f"{problem}; going on from the checkpoint of step {state['steps_done']}")

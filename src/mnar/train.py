@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 
 from mnar.engine import Engine
-from mnar.evaluate import pseudo_label_scores, test_scores
+from mnar.evaluate import pseudo_label_scores, scores_on
 from mnar.learners import Learner
 from mnar.loader import Loader
 from mnar.meters import Diverged, Meters
+from mnar.models import Classifier
 from mnar.optim import Average, cosine, sgd
 from mnar.types import DataSet
 
@@ -77,7 +77,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Classifier,
         learner: Learner,
         loader: Loader,
         data: DataSet,
@@ -105,7 +105,7 @@ class Trainer:
 
         Only our own kernels gain by it; torch.compile takes one thing at a time.
         """
-        if not self.engine.fused:
+        if not self.engine.fused or self.steps_done == self.options.iterations:
             return
         device = self.engine.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), ThreadPoolExecutor() as aside:
@@ -116,6 +116,8 @@ class Trainer:
 
     def _rehearse(self) -> None:
         """One forward and backward of a copy of the model, at the size of a step."""
+        if self.engine.device.type == "cuda":
+            torch.cuda.set_device(self.engine.device)  # each thread has its own current device
         network = self.engine.network(copy.deepcopy(self.model))
         batch = torch.zeros(self.images_per_step, *self.test_x.shape[1:], device=self.engine.device)
         if batch.ndim == 4:
@@ -135,7 +137,7 @@ class Trainer:
         self.steps_done += 1
 
         guidance_logs = {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
-        self.meters.add(logs | guidance_logs)
+        self.meters.add({"loss": loss.detach()} | logs | guidance_logs)
         if self.learner.views:
             self.meters.add_pseudo_labels(self.learner.pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
 
@@ -144,7 +146,7 @@ class Trainer:
         means = self.meters.means()  # first: it fails if training has diverged
         num_classes = self.learner.task.num_classes
         network = self.engine.inference(self.average.model)
-        scores, confusion = test_scores(
+        scores, confusion = scores_on(
             network, self.test_x, self.test_y, lambda x: self.loader.augment(x, "id"), num_classes=num_classes
         )
         line = {

@@ -62,6 +62,8 @@ def test_class_names_are_kept_even_of_a_class_without_samples(tmp_path: Path) ->
         ({"x_test": TABLE[:2, :3]}, r"\(4,\) in x_train and \(3,\) in x_test"),
         ({"x_train": IMAGES / 255}, "x_train has type float64; give images as uint8"),
         ({"x_train": np.zeros((6, 8, 9, 7), np.uint8)}, r"x_train has shape \(6, 8, 9, 7\)"),
+        ({"x_train": np.zeros((6, 8, 9, 4), np.uint8)}, r"x_train has shape \(6, 8, 9, 4\); .*c in \(1, 3\)"),
+        ({"x_train": np.zeros((6, 2, 8, 9), np.uint8)}, r"x_train has shape \(6, 2, 8, 9\); .*c in \(1, 3\)"),
         ({"x_train": np.full((6, 4), "a")}, "x_train has type <U1; give a table of numbers"),
         ({"x_test": TABLE[:0], "y_test": LABELS[:0]}, "x_test has no rows"),
     ],

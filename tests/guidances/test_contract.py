@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -105,6 +106,40 @@ def test_state_of_a_chain_holds_the_state_of_its_parts() -> None:
     resumed.load_state_dict(copy.deepcopy(chain.state_dict()))
     for probs, index in history[5:]:
         assert torch.equal(chain(probs, index), resumed(probs, index))
+
+
+def test_a_chain_numbers_a_name_that_a_stage_before_has() -> None:
+    task = make_task()
+    first, second, third = PRG(task), NoGuidance(task), PRG(task, last=True)
+    chain = Chain(first, second, third)
+    for probs, index in batches(6):
+        chain(probs, index)
+    names = {"empty_row_share", "transitions", "empty_row_share_3", "transitions_3"}
+    assert set(chain.logs()) == names
+    assert set(chain.matrices()) == {"transitions", "transitions_3"}
+    assert torch.equal(chain.matrices()["transitions"], first.transitions)
+    assert torch.equal(chain.matrices()["transitions_3"], third.transitions)
+    assert not torch.equal(first.transitions, third.transitions), "two that can be told apart"
+
+
+@pytest.mark.parametrize("other", [{"num_classes": NUM_CLASSES + 1}, {"num_unlabeled": NUM_UNLABELED + 1}])
+def test_a_chain_of_guidances_of_other_tasks_is_refused_with_both(other: dict[str, Any]) -> None:
+    stages = [PRG(make_task()), PRG(make_task()._replace(**other))]
+    with pytest.raises(ValueError, match=rf"other tasks: .*\({NUM_CLASSES}, {NUM_UNLABELED}\)"):
+        Chain(*stages)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_an_index_may_be_of_either_size(guidance: Guidance, dtype: torch.dtype) -> None:
+    for probs, index in batches(2):
+        guidance(probs, index.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.bool, torch.float32])
+def test_an_index_of_another_type_is_refused_by_those_who_look_at_it(dtype: torch.dtype) -> None:
+    for probs, index in batches(1):
+        with pytest.raises(ValueError, match=f"type {dtype}; expected {BATCH} integers"):
+            PRG(make_task())(probs, index.to(dtype))
 
 
 def test_no_guidance_returns_the_probabilities_it_was_given() -> None:

@@ -143,6 +143,16 @@ def test_every_alpha_equals_the_literal_algorithm(alpha: float, last: bool) -> N
     assert_equals_the_literal_algorithm(3, 60, window=5, alpha=alpha, last=last)
 
 
+@pytest.mark.parametrize("rescale", [True, False])
+@pytest.mark.parametrize("steps", [2, 5, 50])
+def test_the_guidance_matrix_is_finite_even_where_no_walk_leads_anywhere(steps: int, rescale: bool) -> None:
+    prg = make_prg(3, alpha=0.0, steps=steps, rescale=rescale)
+    assert torch.isfinite(prg.guidance_matrix()).all(), "before the first batch"
+    for probs, index in random_batches(3, 10):
+        prg(probs, index)
+        assert torch.isfinite(prg.guidance_matrix()).all()
+
+
 def test_prg_last_preset_is_prg_with_last_and_alpha_3() -> None:
     task = Task(3, NUM_UNLABELED, batch_unlabeled=BATCH)
     preset, with_alpha_1 = GUIDANCES["prg_last"](task), GUIDANCES["prg_last"](task, alpha=1.0)
@@ -300,6 +310,10 @@ def test_state_dict_in_the_middle_of_a_sequence_continues_bit_for_bit(options: d
     assert_same_state(state_of(prg), state_of(resumed))
 
 
+def test_state_is_what_the_next_batch_needs_and_no_log() -> None:
+    assert set(make_prg(3).state_dict()) == {"bank", "counts", "events", "usage_ring", "batches"}
+
+
 def test_state_at_1000_classes_is_at_most_20_megabytes() -> None:
     prg = PRG(Task(1000, 50_000, batch_unlabeled=448))
     assert list(prg.parameters()) == []
@@ -337,6 +351,7 @@ def test_a_bad_option_is_an_error_that_names_it_and_its_value(options: dict[str,
         (torch.full((2, 3), 1 / 3), torch.tensor([0, 1, 2]), ValueError, "3"),
         (torch.full((2, 3), 1 / 3), torch.tensor([[0, 1]]), ValueError, "1, 2"),
         (torch.full((2, 3), 1 / 3), torch.tensor([0.0, 1.0]), ValueError, "float32"),
+        (torch.full((2, 3), 1 / 3), torch.tensor([0, 1], dtype=torch.uint8), ValueError, "uint8"),
         (
             torch.full((2, 3), 1 / 3),
             torch.tensor([0, -1]),

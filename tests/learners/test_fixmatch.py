@@ -83,7 +83,6 @@ def test_fixmatch_equals_the_literal_formula(unlabeled_weight: float) -> None:
     logs = {name: value.item() for name, value in step.logs.items()}
     assert logs == pytest.approx(
         {
-            "loss": expected.loss,
             "loss/labeled": expected.labeled,
             "loss/unlabeled": expected.unlabeled,
             "mask_rate": expected.mask_rate,
@@ -129,9 +128,18 @@ def test_options_out_of_range_are_refused_by_name(options: dict[str, float]) -> 
         FixMatch(TASK, NoGuidance(TASK), **options)
 
 
+def test_a_smaller_batch_leaves_no_pseudo_label_of_the_one_before() -> None:
+    learner = FixMatch(TASK, NoGuidance(TASK))
+    learner.note_pseudo_labels(torch.tensor([3, 1, 2, 0]), torch.tensor([True] * 4))
+    learner.note_pseudo_labels(torch.tensor([2, 1]), torch.tensor([True, False]))
+    assert learner.pseudo_labels.tolist() == [2] + [-1] * (BATCH_UNLABELED - 1)
+
+
 def test_supervised_is_cross_entropy_of_the_labelled_part_whatever_is_unlabelled() -> None:
     batch, model = make_batch(), Recorded()
     learner = Supervised(TASK, NoGuidance(TASK))
     expected = sum(map(cross_entropy, model.linear(batch.x).tolist(), batch.y.tolist())) / NUM_LABELED
     for other in (batch, batch._replace(u={})):
-        assert learner(model, other).loss.item() == pytest.approx(expected, rel=1e-6)
+        step = learner(model, other)
+        assert step.loss.item() == pytest.approx(expected, rel=1e-6)
+        assert step.logs == {}

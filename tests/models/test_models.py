@@ -120,12 +120,12 @@ def test_a_depth_that_no_wide_resnet_has_is_refused(depth: int) -> None:
 
 @pytest.mark.parametrize("model", [WideResNet, ResNet18, SmallCNN])
 def test_a_table_is_refused_by_a_convolutional_model(model: type[Classifier]) -> None:
-    with pytest.raises(ValueError, match="use model 'mlp'"):
+    with pytest.raises(ValueError, match=r"--set model\.name=mlp"):
         model((64,), 10)  # type: ignore[arg-type]
 
 
 def test_an_image_too_small_for_small_cnn_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 4x4"):
+    with pytest.raises(ValueError, match=r"4x4 pixels or more, got \(1, 3, 8\); use --set model\.name=mlp"):
         SmallCNN((1, 3, 8), 10)
 
 

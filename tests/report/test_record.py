@@ -67,6 +67,15 @@ def test_runs_that_differ_in_their_seed_alone_share_a_method() -> None:
     }
 
 
+def test_seeds_run_on_other_machines_share_a_method() -> None:
+    here, there = (run_with("fixmatch", "prg", accuracy=[0.5], seed=seed) for seed in (1, 2))
+    here.config["engine"] = {"device": "cpu", "compile": False}
+    there.config["engine"] = {"device": "cuda", "compile": True}
+    there.config["dataset"]["root"] = "/mnt/data"
+    assert here.method == there.method
+    assert by_method([here, there]) == {"fixmatch + prg": [here, there]}
+
+
 def test_equal_labels_are_told_apart_by_the_settings_that_differ() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (1.0, 3.0)]
     assert list(by_method(runs)) == ["fixmatch + prg (guidance.alpha=1.0)", "fixmatch + prg (guidance.alpha=3.0)"]

@@ -16,7 +16,7 @@ from mnar.datasets.statistics import mean_and_std
 from mnar.types import DataSet
 
 NEEDED = ("x_train", "y_train", "x_test", "y_test")
-CHANNELS = (1, 3, 4)
+CHANNELS = (1, 3)  # grey or colour; drop a transparency channel
 
 
 def npz(root: Path | None = None) -> DataSet:

@@ -43,7 +43,7 @@ class Guidance(nn.Module):
             raise ValueError(f"probs has shape {tuple(probs.shape)}; expected [n, {k}], one row per sample")
         if not 1 <= len(probs) <= largest:
             raise ValueError(f"probs has {len(probs)} rows; expected 1 to {largest}, Task.batch_unlabeled")
-        if index.shape != probs.shape[:1] or index.is_floating_point() or index.dtype == torch.bool:
+        if index.shape != probs.shape[:1] or index.dtype not in (torch.int32, torch.int64):
             raise ValueError(
                 f"index has shape {tuple(index.shape)} and type {index.dtype}; "
                 f"expected {len(probs)} integers, the rows of the samples in the unlabelled set"

@@ -33,7 +33,7 @@ class PRG(Guidance):
     bank: Tensor
     counts: Tensor
     events: Tensor
-    usage: Tensor
+    usage_ring: Tensor
     batches: Tensor
     empty_row_share: Tensor
 
@@ -72,9 +72,9 @@ class PRG(Guidance):
         self.register_buffer("counts", torch.zeros(k * k + 1))  # float32 holds these integers exactly
         events = torch.full((window, task.batch_unlabeled), self.nowhere, dtype=torch.int32)
         self.register_buffer("events", events)
-        self.register_buffer("usage", torch.zeros(window, k))
+        self.register_buffer("usage_ring", torch.zeros(window, k))
         self.register_buffer("batches", torch.zeros(1, dtype=torch.int64))  # tracked so far
-        self.register_buffer("empty_row_share", torch.zeros(()))
+        self.register_buffer("empty_row_share", torch.zeros(()), persistent=False)
 
     @torch.no_grad()
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class PRG(Guidance):
     @property
     def class_usage(self) -> Tensor:
         """L: the share of the predictions that each class got within the window, [k]."""
-        total = self.usage.sum(0)
+        total = self.usage_ring.sum(0)
         return total / total.sum().clamp(min=SMALLEST_SHARE)
 
     def guidance_matrix(self) -> Tensor:
@@ -107,7 +107,7 @@ class PRG(Guidance):
         matrix = walk
         for _ in range(self.steps - 1):
             matrix = matrix @ walk
-            matrix = matrix / matrix.sum(1, keepdim=True)  # keeps many steps within float32
+            matrix = matrix / matrix.sum(1, keepdim=True).clamp(min=SMALLEST_SHARE)  # many steps stay within float32
         return torch.where(empty, 1.0, matrix) if self.empty_row_identity else matrix
 
     def logs(self) -> dict[str, Tensor]:
@@ -173,5 +173,5 @@ class PRG(Guidance):
         one = torch.ones_like(event, dtype=self.counts.dtype)
         self.counts.scatter_add_(0, expired.long(), -one).scatter_add_(0, event.long(), one)
         self.events[slot] = event
-        self.usage[slot] = usage
+        self.usage_ring[slot] = usage
         self.batches += 1

@@ -51,7 +51,6 @@ class FixMatch(Learner):
         unlabeled = (mask * F.cross_entropy(logits_strong, target, reduction="none")).mean()  # Eq. 4
         loss = labeled + self.unlabeled_weight * unlabeled
         logs = {
-            "loss": loss.detach(),
             "loss/labeled": labeled.detach(),
             "loss/unlabeled": unlabeled.detach(),
             "mask_rate": mask.float().mean(),

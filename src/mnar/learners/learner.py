@@ -14,7 +14,8 @@ from mnar.types import Batch, Step, Task
 class Learner(nn.Module):
     """Forms the loss of a batch; the loop does the rest.
 
-    A learner has no parameters: those are the model's. Like a guidance, it keeps what state it has in buffers.
+    A learner has no parameters: those are the model's. Like a guidance, it keeps what state it has in buffers. One
+    that makes pseudo-labels tells which by `note_pseudo_labels`, so that their quality can be logged.
     """
 
     views: ClassVar[tuple[str, ...]]  # of the unlabelled batch, e.g. ("weak", "strong")
@@ -32,5 +33,6 @@ class Learner(nn.Module):
         raise NotImplementedError
 
     def note_pseudo_labels(self, target: Tensor, mask: Tensor) -> None:
-        """Remember what was trained as what, for the log."""
+        """Remember what was trained as what, for the log: [n] classes, [n] whether they were used."""
+        self.pseudo_labels.fill_(-1)
         self.pseudo_labels[: len(target)] = torch.where(mask, target, -1)

@@ -31,6 +31,6 @@ def image_channels(input_shape: tuple[int, ...]) -> int:
     if len(input_shape) != 3:
         raise ValueError(
             f"a convolutional model needs images of shape (channels, height, width), "
-            f"got {tuple(input_shape)}; use model 'mlp' for tables"
+            f"got {tuple(input_shape)}; use --set model.name=mlp for tables"
         )
     return input_shape[0]

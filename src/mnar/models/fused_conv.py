@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from mnar.models import conv_kernels as kernels
 
 
-class Tiling(NamedTuple):
+class BlockSizes(NamedTuple):
     """How much of the work one program has at a time; measured on an H200."""
 
     pixels: int
@@ -32,8 +32,8 @@ class Tiling(NamedTuple):
     stages: int
 
 
-FORWARD = Tiling(pixels=128, patch=32, num_warps=4, stages=4)
-WEIGHT_GRADIENT = Tiling(pixels=64, patch=64, num_warps=4, stages=4)
+FORWARD = BlockSizes(pixels=128, patch=32, num_warps=4, stages=4)
+WEIGHT_GRADIENT = BlockSizes(pixels=64, patch=64, num_warps=4, stages=4)
 WEIGHT_GRADIENT_PROGRAMS = {3: 132 * 4, 16: 132 * 2, 32: 132}  # by input channels; an H200 has 132 multiprocessors
 
 
@@ -67,18 +67,18 @@ def _correlate(x: Tensor, weight: Tensor, *, reverse: bool) -> Tensor:
     weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)  # one kernel: cast and layout
     y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     num_pixels = n * height * width
-    tiling = FORWARD
-    kernels.correlate[(triton.cdiv(num_pixels, tiling.pixels),)](
+    blocks = FORWARD
+    kernels.correlate[(triton.cdiv(num_pixels, blocks.pixels),)](
         *(x, weight, y, num_pixels),
         HEIGHT=height,
         WIDTH=width,
         IN=num_in,
         OUT=num_out,
         REVERSED=reverse,
-        BLOCK_PIXELS=tiling.pixels,
-        BLOCK_PATCH=_patch_block(num_in, tiling),
-        STAGES=tiling.stages,
-        num_warps=tiling.num_warps,
+        BLOCK_PIXELS=blocks.pixels,
+        BLOCK_PATCH=_patch_block(num_in, blocks),
+        STAGES=blocks.stages,
+        num_warps=blocks.num_warps,
     )
     return y
 
@@ -88,9 +88,9 @@ def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
     n, num_in, height, width = x.shape
     num_out = grad_y.shape[1]
     num_pixels = n * height * width
-    tiling = WEIGHT_GRADIENT
-    tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS.get(num_in, 132) * tiling.pixels)
-    num_programs = triton.cdiv(num_pixels, tiles * tiling.pixels)
+    blocks = WEIGHT_GRADIENT
+    tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS.get(num_in, 132) * blocks.pixels)
+    num_programs = triton.cdiv(num_pixels, tiles * blocks.pixels)
     partial = x.new_empty((num_programs, num_out, 3, 3, num_in), dtype=torch.float32)
     kernels.weight_gradient[(num_programs,)](
         *(x, grad_y, partial, num_pixels, tiles),
@@ -98,13 +98,13 @@ def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
         WIDTH=width,
         IN=num_in,
         OUT=num_out,
-        BLOCK_PIXELS=tiling.pixels,
-        BLOCK_PATCH=_patch_block(num_in, tiling),
-        STAGES=tiling.stages,
-        num_warps=tiling.num_warps,
+        BLOCK_PIXELS=blocks.pixels,
+        BLOCK_PATCH=_patch_block(num_in, blocks),
+        STAGES=blocks.stages,
+        num_warps=blocks.num_warps,
     )
     return partial.sum(0).permute(0, 3, 1, 2)
 
 
-def _patch_block(num_in: int, tiling: Tiling) -> int:
-    return int(min(tiling.patch, triton.next_power_of_2(9 * num_in)))
+def _patch_block(num_in: int, blocks: BlockSizes) -> int:
+    return int(min(blocks.patch, triton.next_power_of_2(9 * num_in)))

@@ -15,7 +15,7 @@ def triton_can_take(x: Tensor) -> bool:
     return (
         x.is_cuda
         and TRITON_IS_INSTALLED
-        and not torch.compiler.is_compiling()
+        and not torch.compiler.is_dynamo_compiling()  # is_compiling() is true in all threads while one compiles
         and x.get_device() == torch.cuda.current_device()
         and x.is_contiguous(memory_format=torch.channels_last)
     )

@@ -16,7 +16,8 @@ class SmallCNN(Classifier):
         in_channels = image_channels(input_shape)
         num_pixels = (input_shape[1] // 4) * (input_shape[2] // 4)
         if num_pixels == 0:
-            raise ValueError(f"small_cnn needs images of at least 4x4 pixels, got {tuple(input_shape)}; use 'mlp'")
+            shape = tuple(input_shape)
+            raise ValueError(f"small_cnn needs images of 4x4 pixels or more, got {shape}; use --set model.name=mlp")
         super().__init__(4 * width * num_pixels, num_classes)
         self.layers = nn.Sequential(
             _convolution(in_channels, width),

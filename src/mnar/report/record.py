@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import yaml
+
+from mnar.config import settings_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,7 +34,7 @@ class Run:
     @property
     def method(self) -> dict[str, Any]:
         """All settings but the seed, {"guidance.alpha": 3, ...}; equal for runs to average over."""
-        settings = _flat(self.config)
+        settings = settings_of(self.config)
         return {key: value for key, value in settings.items() if key != "seed" and value is not None}
 
     @property
@@ -101,16 +103,6 @@ def _name(run: Run, others: Sequence[Run]) -> str:
     namesakes = [other for other in others if other.label == run.label]
     told_apart_by = [f"{name}={run.method.get(name)}" for name in differing_settings(namesakes)]
     return f"{run.label} ({', '.join(told_apart_by)})" if told_apart_by else run.label
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            settings |= _flat(value, f"{prefix}{key}.")
-        else:
-            settings[f"{prefix}{key}"] = value
-    return settings
 
 
 def _text(folder: Path, name: str) -> str:
