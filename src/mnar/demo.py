@@ -51,8 +51,10 @@ def demo(
             _watch(futures, configs, on_progress, stop)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for worker in active_children():
-                worker.terminate()  # a run that is asked to stop saves first
+            while workers := active_children():  # asked again: a worker may go on to a run that waits for it
+                for worker in workers:
+                    worker.terminate()  # a run that is asked to stop saves first
+                time.sleep(0.1)
             raise
     runs = [read_run(path) for path in configs]
     write_report(
