@@ -23,6 +23,7 @@ install: $(INSTALLED)
 
 # A second run finds the stamp and installs nothing.
 $(INSTALLED): pyproject.toml constraints.txt
+	@echo 'installing into .venv, which takes a minute'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -170,7 +170,7 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --set protocol.gamma=5000", "class 0 was asked for 5000 labelled samples and holds"),
         ("train --set train.batch_unlabeled=5000", r"there are 1297 unlabelled samples .*choose at most 1297"),
         ("train --iterations 0", r"train\.iterations is 0; it must be at least 1"),
-        ("train --seed -1", "seed is -1; choose 0 or more"),
+        ("train --seed -1", "seed is -1; choose one from 0"),
         ("train --dataset cifar10 --data nowhere", r"data set 'cifar10' is not in /.*/nowhere: .*--data"),
         ("train --dataset npz", "--data"),
         ("train --learner supervised --guidance prg", "supervised makes no pseudo-labels to guide; .*--guidance none"),

@@ -177,7 +177,7 @@ def test_what_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
         ("train", {"lr": -0.1}, r"train\.lr is -0\.1; it must lie in"),
         ("train", {"momentum": 1.0}, r"train\.momentum is 1\.0; it must lie in"),
         ("train", {"ema": "often"}, r"train\.ema is 'often'; expected a number"),
-        ("seed", -1, "seed is -1; choose 0 or more"),
+        ("seed", -1, "seed is -1; choose one from 0"),
         ("seed", "one", "seed is 'one'; expected a whole number"),
         ("colour", {}, r"unknown section: 'colour'; choose from \[.*'train'"),
     ],

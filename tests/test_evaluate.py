@@ -162,7 +162,7 @@ def test_health_warnings_come_when_the_mask_rate_collapses() -> None:
 def test_health_warning_of_many_starved_classes_names_five_and_counts_the_rest() -> None:
     share = (1.0,) + (0.0,) * 9
     names = [f"c{i}" for i in range(10)]
-    text = evaluate.health_warnings([line(100, share=share)], 100, names, guided=True)["starved"]
+    text = evaluate.health_warnings([line(99, share=share), line(100, share=share)], 100, names, guided=True)["starved"]
     assert "c1, c2, c3, c4, c5 and 4 more" in text
 
 

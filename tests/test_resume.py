@@ -219,5 +219,5 @@ def test_other_settings_given_when_resuming_or_evaluating_are_refused(stopped: P
 def test_data_that_gives_another_split_is_refused(stopped: Path) -> None:
     split = json.loads((stopped / "split.json").read_text())
     (stopped / "split.json").write_text(json.dumps({**split, "hash": "0" * 64}))
-    with pytest.raises(ValueError, match=r"another split .*--data"):
+    with pytest.raises(ValueError, match=r"not the data that the run .*--data"):
         resume_run(stopped)

@@ -59,12 +59,14 @@ def demo(
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task(f"4 methods × {seeds} seeds", total=1.0)
-        runs = run_demo(
+        runs, reused = run_demo(
             out,
             seeds=range(1, seeds + 1),
             iterations=iterations,
             on_progress=lambda x: progress.update(bar, completed=x),
         )
+    if reused:
+        console.print(f"{reused} runs were there already, as trained before; remove {out} to train them again")
     table = Table(title=f"Digits, 72 labels under CADR's protocol (gamma 20): per cent, mean ± sd of {seeds} seeds")
     for heading in ("method", "accuracy", "geometric mean", "best on test"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=heading == "method")
@@ -87,9 +89,9 @@ def train(
         str | None, typer.Option(help="How pseudo-labels are rectified (`mnar list guidances`).")
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="A named configuration (`mnar list recipes`).")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Training steps.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of split, initialisation and all draws.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder to make.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Training steps; 900 for digits, else 2^20.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of split, initialisation and all draws; 1.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to make; runs/… if not given.")] = None,
     settings: Setting = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to go on with; needs nothing else.")] = None,
 ) -> None:
@@ -166,7 +168,7 @@ def report(
     """
     from mnar.report import read_run, write_report
 
-    records = [read_run(run) for run in runs]
+    records = [read_run(run) for run in {run.resolve(): run for run in runs}.values()]  # each once
     out.parent.mkdir(parents=True, exist_ok=True)
     write_report(records, out, title=f"{len(records)} runs" if len(records) > 1 else records[0].label)
     console.print(f"Report: {out}", soft_wrap=True, markup=False)
@@ -238,6 +240,9 @@ def main() -> None:
     """Every error that a user can mend is one line, not a traceback."""
     try:
         app(prog_name="mnar")
+    except KeyboardInterrupt:
+        errors.print("stopped")
+        sys.exit(130)
     except Interrupted as error:
         errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)

@@ -88,8 +88,8 @@ class RunConfig:
             raise ValueError(f"the configuration has no section {missing[0]!r}; it needs {sorted(TABLES)}")
         options = {section: complete(make, sections.get(section, {}), section) for section, make in SECTIONS.items()}
         seed = convert(sections.get("seed", 1), int, "seed")
-        if seed < 0:
-            raise ValueError(f"seed is {seed}; choose 0 or more")
+        if not 0 <= seed < 2**63:
+            raise ValueError(f"seed is {seed}; choose one from 0 to 2^63 - 1")
         return cls(
             **chosen,
             split=options["split"],

@@ -23,10 +23,11 @@ METHODS = [("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("
 
 def demo(
     folder: Path, *, seeds: Sequence[int], iterations: int | None, on_progress: Callable[[float], None]
-) -> list[Run]:
+) -> tuple[list[Run], int]:
     """Train every method with every seed on digits, one process a core, and write one report.
 
-    Runs that are done are not run again, and those cut off are gone on with.
+    Runs that are done are not run again, and those cut off are gone on with. Returns all runs, and how many were
+    done already.
     """
     configs = {
         folder / f"{learner}+{guidance}-seed{seed}": configure(
@@ -62,7 +63,7 @@ def demo(
         folder / REPORT,
         title="Labels missing not at random: scikit-learn's digits, CADR's protocol, gamma 20",
     )
-    return runs
+    return runs, len(configs) - len(missing)
 
 
 def _run(config: RunConfig, path: Path) -> None:

@@ -114,11 +114,12 @@ def health_warnings(
 ) -> dict[str, str]:
     """What looks wrong with the pseudo-labels of late, in words, by kind."""
     patience = STARVED_SHARE_OF_RUN * iterations
-    if not lines or "pseudo" not in lines[-1] or lines[-1]["step"] < patience:
+    if len(lines) < 2 or "pseudo" not in lines[-1] or lines[-1]["step"] < patience:
         return {}
     now = lines[-1]["step"]
-    recent = [line for line in lines if line["step"] > now - patience]
-    since = max((line["step"] for line in lines if line["step"] <= now - patience), default=0)
+    num_recent = max(2, sum(line["step"] > now - patience for line in lines))
+    earlier, recent = lines[:-num_recent], lines[-num_recent:]
+    since = earlier[-1]["step"] if earlier else 0
     period = f"from step {since} to {now}"
     guidance = "" if guided else "a guidance (--guidance prg or prg_last) or "
     warnings = {}

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import shlex
 import signal
 import subprocess
 import time
@@ -63,6 +64,10 @@ def locked(folder: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def resume_command(folder: Path) -> str:
+    return f"mnar train --resume {shlex.quote(str(folder))}"
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -178,7 +183,7 @@ class RunRecorder:
 
     @property
     def _remedy(self) -> str:
-        return f"free some space and go on with `mnar train --resume {self.folder}`"
+        return f"free some space and go on with `{resume_command(self.folder)}`"
 
     def _rate(self, step: int) -> float:
         """Images a second in this session."""

@@ -17,9 +17,9 @@ DATASET_DEFAULTS: dict[str, Sections] = {
         "protocol": {"name": "cadr", "gamma": 20},
         "model": {"name": "small_cnn"},
         "augment": {"padding": 1, "flip": False},
-        # 600 steps, not a million: the average and its batch-norm statistics must follow faster.
+        # 900 steps, not a million: the average and its batch-norm statistics must follow faster.
         "train": {
-            "iterations": 600,
+            "iterations": 900,
             "batch_labeled": 32,
             "batch_unlabeled": 224,
             "ema": 0.98,
@@ -126,8 +126,9 @@ def configure(
         config = _merge(config, {"train": {"iterations": iterations}})
     if seed is not None:
         config["seed"] = seed
-    for setting in settings:
-        section, option, value = parse_setting(setting)
+    parsed = [parse_setting(setting) for setting in settings]
+    # Names first: another part drops the options of the one before it, but not those meant for itself.
+    for section, option, value in sorted(parsed, key=lambda setting: setting[1] != "name"):
         config = _merge(config, {section: {option: value}})
     return RunConfig.from_dict(config)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from mnar.folder import (
     Silent,
     locked,
     read_config,
+    resume_command,
     stopping_on_signals,
 )
 from mnar.guidances import GUIDANCES, NoGuidance
@@ -84,7 +86,7 @@ def resume_run(
 def _refuse_used(folder: Path) -> None:
     if (folder / CONFIG).exists():
         raise FileExistsError(
-            f"{folder} holds a run already; go on with `mnar train --resume {folder}` or choose another --out"
+            f"{folder} holds a run already; go on with `{resume_command(folder)}` or choose another --out"
         )
     if folder.exists() and (not folder.is_dir() or any(entry.name not in LEFT_BY_A_KILL for entry in folder.iterdir())):
         raise FileExistsError(f"{folder} is there and is not an empty folder; choose another --out")
@@ -160,6 +162,7 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, A
         "unlabeled": counts(data.train_y[torch.from_numpy(rows.unlabeled_index)]),
         "test": counts(data.test_y),
         "hash": digest.hexdigest(),
+        "data_hash": _data_hash(data),
     }
 
 
@@ -167,13 +170,13 @@ def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[s
     """Scores of a finished run's model on its test set; `root` and `settings` as in `resume_run`."""
     config = read_config(folder).with_engine(settings)
     if not (folder / MODEL).exists():
-        raise FileNotFoundError(f"{folder / MODEL} is not there yet; finish the run: mnar train --resume {folder}")
+        raise FileNotFoundError(f"{folder / MODEL} is not there yet; finish the run: {resume_command(folder)}")
     data, engine = load_data(config, root), Engine(config.engine)
     model = make_model(config, data)
     try:
         model.load_state_dict(load_file(folder / MODEL))
     except (SafetensorError, RuntimeError) as error:
-        remedy = f"write it again with `mnar train --resume {folder}`"
+        remedy = f"write it again with `{resume_command(folder)}`"
         raise ValueError(f"{folder / MODEL} is damaged or of another model ({error}); {remedy}") from error
     model = engine.place(model).eval()
     prepare = make_augment(config, data).to(engine.device)
@@ -201,13 +204,13 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
                 "rate (--set train.lr=0.01 --out ANOTHER), or go on with --set engine.precision=float32"
             ) from error
         except Interrupted as error:
-            raise Interrupted(f"{error}; saved. Go on with: mnar train --resume {folder}") from error
+            raise Interrupted(f"{error}; saved. Go on with: {resume_command(folder)}") from error
     try:
         _export(trainer, data, folder)
         run = read_run(folder)
         write_report([run], folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
     except OSError as error:
-        remedy = f"the training is saved; free some space, then `mnar train --resume {folder}`"
+        remedy = f"the training is saved; free some space, then `{resume_command(folder)}`"
         raise OSError(f"could not write the model and the report ({error}); {remedy}") from error
 
 
@@ -225,13 +228,22 @@ def _export(trainer: Trainer, data: DataSet, folder: Path) -> None:
     checkpoint.write_atomically(folder / MODEL, to_safetensors(weights, {"mnar": json.dumps(needs)}))
 
 
+def _data_hash(data: DataSet) -> str:
+    checksum = 0
+    for part in (data.train_x, data.train_y, data.test_x, data.test_y):
+        checksum = zlib.crc32(part.numpy().data, checksum)
+    return f"{checksum:08x}"
+
+
 def _check_same_split(folder: Path, description: dict[str, Any]) -> None:
     path = folder / SPLIT
-    if path.exists() and json.loads(path.read_text())["hash"] != description["hash"]:
-        raise ValueError(
-            f"the data gives another split than the one in {path}: the data set is not the one this run began with; "
-            "name that one with --data, or begin a new run"
-        )
+    if path.exists():
+        before = json.loads(path.read_text())
+        if any(before.get(key) != description[key] for key in ("hash", "data_hash")):
+            raise ValueError(
+                f"this is not the data that the run in {folder} began with (its hashes in {path} differ); "
+                "name that data with --data, or begin a new run"
+            )
     checkpoint.write_atomically(path, json.dumps(description))
 
 
@@ -248,6 +260,8 @@ def _restore(trainer: Trainer, config: RunConfig, folder: Path, display: Display
         return 0  # killed before the first checkpoint: the run begins again, the same
     for problem in problems:
         display.warning(f"{problem}; going on from the checkpoint of step {state['steps_done']}")
+    if "config" not in state:
+        raise ValueError(f"{folder / STATE} is not a checkpoint of this program; put back the one that was there")
     differences = RunConfig.from_yaml(state["config"]).differences(config)
     if differences:
         raise ValueError(

@@ -173,5 +173,5 @@ class PRG(Guidance):
         one = torch.ones_like(event, dtype=self.counts.dtype)
         self.counts.scatter_add_(0, expired.long(), -one).scatter_add_(0, event.long(), one)
         self.events[slot] = event
-        self.usage_ring[slot] = usage
+        self.usage_ring[slot] = usage.nan_to_num()  # one overflow upstream must not blind the whole window
         self.batches += 1

@@ -18,6 +18,8 @@ class SmallCNN(Classifier):
         if num_pixels == 0:
             shape = tuple(input_shape)
             raise ValueError(f"small_cnn needs images of 4x4 pixels or more, got {shape}; use --set model.name=mlp")
+        if width < 1:
+            raise ValueError(f"width is {width}; it must be at least 1")
         super().__init__(4 * width * num_pixels, num_classes)
         self.layers = nn.Sequential(
             _convolution(in_channels, width),

@@ -30,6 +30,8 @@ class WideResNet(Classifier):
         blocks_per_stage, rest = divmod(depth - 4, 6)
         if blocks_per_stage < 1 or rest:
             raise ValueError(f"depth must be 6n + 4 with n >= 1, such as 10, 16, 22, 28 or 40; got {depth}")
+        if width < 1:
+            raise ValueError(f"width is {width}; it must be at least 1, such as 2 for WRN-28-2")
         super().__init__(64 * width, num_classes)
         nn.init.zeros_(self.head.bias)
 
