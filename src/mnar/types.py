@@ -13,7 +13,7 @@ class Task(NamedTuple):
     """All that a method may know before training: no label of an unlabelled sample is here, so none can leak."""
 
     num_classes: int
-    num_unlabeled: int
+    num_unlabeled: int  # rows of the unlabelled set; an index lies in [0, num_unlabeled)
     labeled_targets: Tensor | None = None  # [n_L] int64
     batch_labeled: int = 64  # global sizes, over all processes
     batch_unlabeled: int = 448  # the largest unlabelled batch a method will see

@@ -30,6 +30,17 @@ SMALLEST_SHARE = 1e-12  # a class that nobody predicted: keeps H / L finite
 
 
 class PRG(Guidance):
+    """q = PRG(task)(probs, index), once a step.
+
+    alpha        weight of staying in the class
+    window       how many batches C and L look back
+    last         PRG^Last: the row is the class predicted at the sample's last visit
+    rescale      whether to divide by the class usage, Eq. (sca)
+    steps        of the random walk
+    usage        L from "soft" means of the predictions, or from "hard" counts of their arg-max
+    empty_row    a class that no sample left within the window: "onehot" (the formula as it stands) or "identity"
+    """
+
     bank: Tensor
     counts: Tensor
     events: Tensor
