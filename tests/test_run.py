@@ -109,11 +109,6 @@ def test_a_damaged_configuration_is_refused_with_its_path(stopped: Path) -> None
         resume_run(stopped)
 
 
-def test_an_unfinished_run_has_no_model_to_evaluate_yet(stopped: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=rf"mnar train --resume {stopped}"):
-        evaluate_run(stopped)
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -196,3 +191,19 @@ def test_a_run_that_diverges_before_its_first_checkpoint_says_that_there_is_none
     with pytest.raises(Diverged, match=r"not a number after step .*; no checkpoint is there yet\. .*train\.lr=0\.01"):
         new_run(tiny("train.lr=1e15", "train.save_every=1000", "train.log_every=1"), tmp_path / "run")
     assert not (tmp_path / "run" / "state.pt").exists()
+
+
+def test_a_run_cut_off_is_scored_as_far_as_it_has_got(stopped: Path) -> None:
+    assert not (stopped / "model.safetensors").exists()
+    before = evaluate_run(stopped)
+    resume_run(stopped)
+    after = evaluate_run(stopped)
+    assert sum(map(sum, before["confusion"])) == 500
+    assert before["confusion"] != after["confusion"]
+
+
+def test_a_run_without_a_checkpoint_has_nothing_to_score(stopped: Path) -> None:
+    for state in stopped.glob("state*.pt"):
+        state.unlink()
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        evaluate_run(stopped)

@@ -167,17 +167,18 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, A
 
 
 def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[str] = ()) -> dict[str, Any]:
-    """Scores of a finished run's model on its test set; `root` and `settings` as in `resume_run`."""
+    """Scores of a run's averaged model on its test set, as far as the run has got.
+
+    `root` and `settings` are as in `resume_run`.
+    """
     config = read_config(folder).with_engine(settings)
-    if not (folder / MODEL).exists():
-        raise FileNotFoundError(f"{folder / MODEL} is not there yet; finish the run: {resume_command(folder)}")
     data, engine = load_data(config, root), Engine(config.engine)
     model = make_model(config, data)
     try:
-        model.load_state_dict(load_file(folder / MODEL))
+        model.load_state_dict(_averaged_weights(folder))
     except (SafetensorError, RuntimeError) as error:
         remedy = f"write it again with `{resume_command(folder)}`"
-        raise ValueError(f"{folder / MODEL} is damaged or of another model ({error}); {remedy}") from error
+        raise ValueError(f"the model in {folder} is damaged or of another kind ({error}); {remedy}") from error
     model = engine.place(model).eval()
     prepare = make_augment(config, data).to(engine.device)
     scores, confusion = scores_on(
@@ -188,6 +189,15 @@ def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[s
         num_classes=len(data.class_names),
     )
     return {**scores, "confusion": confusion.long().tolist(), "class_names": list(data.class_names)}
+
+
+def _averaged_weights(folder: Path) -> dict[str, Tensor]:
+    """Of a finished run its model, else those in the newest checkpoint."""
+    if (folder / MODEL).exists():
+        return load_file(folder / MODEL)
+    state, _ = checkpoint.load(folder / STATE)
+    weights: dict[str, Tensor] = state["average"]
+    return weights
 
 
 def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, display: Display) -> None:
