@@ -49,6 +49,7 @@ class Notes:
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.steps_to_go = stop_after
+        self.num_steps = 0
         self.progressed: list[int] = []
         self.lines: list[dict[str, Any]] = []
         self.saved: dict[int, bytes] = {}
@@ -60,6 +61,9 @@ class Notes:
             return False
         self.steps_to_go -= 1
         return self.steps_to_go == 0
+
+    def stepped(self, step: int) -> None:
+        self.num_steps += 1
 
     def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None:
         assert math.isfinite(means["loss"])
@@ -88,6 +92,7 @@ def test_the_loop_logs_evaluates_and_saves_when_told_and_at_the_end(trainer_of: 
     assert notes.progressed == [5, 15]  # an evaluation says more
     assert list(notes.saved) == [7, 14, 21, 23]
     assert notes.demanded == [23]
+    assert notes.num_steps == 23
 
 
 @pytest.mark.parametrize("guidance", ["none", "prg", "prg_last"])

@@ -54,8 +54,11 @@ class TerminalDisplay:
         self.console.print(f"{name}: {self.iterations:,} steps{origin}", highlight=False)
         self.bar.update(self.task, description=config.dataset.name, total=self.iterations, completed=first_step)
 
+    def stepped(self, step: int) -> None:
+        self.bar.update(self.task, completed=step)  # nothing is read from the device for it
+
     def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None:
-        self.bar.update(self.task, completed=step, rate=f"{rate:,.0f} img/s")
+        self.bar.update(self.task, rate=f"{rate:,.0f} img/s")
         self.health = Text(health_line(means, share), style="dim")
         self.live.update(Group(self.bar, self.health))
 
