@@ -18,11 +18,12 @@ def sgd(model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float) -
 
     `lr` is a tensor on the device, changed in place by the schedule, so that a CUDA graph sees it change.
     """
-    undecayed = [p for module in model.modules() if isinstance(module, NORMS) for p in module.parameters()]
-    ids = {id(p) for p in undecayed}
-    decayed = [p for p in model.parameters() if id(p) not in ids]
-    decayed, undecayed = ([p for p in group if p.requires_grad] for group in (decayed, undecayed))
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
+    of_norms = {p for module in model.modules() if isinstance(module, NORMS) for p in module.parameters()}
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trainable if p not in of_norms], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if p in of_norms], "weight_decay": 0.0},
+    ]
     groups = [group for group in groups if group["params"]]
     return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
 

@@ -62,23 +62,15 @@ class _Convolve(torch.autograd.Function):
 
 def _correlate(x: Tensor, weight: Tensor, *, reverse: bool) -> Tensor:
     """weight: [3, 3, in, out], with its taps in reverse or not"""
-    n, num_in, height, width = x.shape
+    n, _, height, width = x.shape
     num_out = weight.shape[3]
     weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)  # one kernel: cast and layout
     y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     num_pixels = n * height * width
-    blocks = FORWARD
-    kernels.correlate[(triton.cdiv(num_pixels, blocks.pixels),)](
+    kernels.correlate[(triton.cdiv(num_pixels, FORWARD.pixels),)](
         *(x, weight, y, num_pixels),
-        HEIGHT=height,
-        WIDTH=width,
-        IN=num_in,
-        OUT=num_out,
         REVERSED=reverse,
-        BLOCK_PIXELS=blocks.pixels,
-        BLOCK_PATCH=_patch_block(num_in, blocks),
-        STAGES=blocks.stages,
-        num_warps=blocks.num_warps,
+        **_sizes(x, num_out, FORWARD),
     )
     return y
 
@@ -88,23 +80,27 @@ def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
     n, num_in, height, width = x.shape
     num_out = grad_y.shape[1]
     num_pixels = n * height * width
-    blocks = WEIGHT_GRADIENT
-    tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS.get(num_in, 132) * blocks.pixels)
-    num_programs = triton.cdiv(num_pixels, tiles * blocks.pixels)
+    block = WEIGHT_GRADIENT.pixels
+    tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS.get(num_in, 132) * block)
+    num_programs = triton.cdiv(num_pixels, tiles * block)
     partial = x.new_empty((num_programs, num_out, 3, 3, num_in), dtype=torch.float32)
     kernels.weight_gradient[(num_programs,)](
         *(x, grad_y, partial, num_pixels, tiles),
-        HEIGHT=height,
-        WIDTH=width,
-        IN=num_in,
-        OUT=num_out,
-        BLOCK_PIXELS=blocks.pixels,
-        BLOCK_PATCH=_patch_block(num_in, blocks),
-        STAGES=blocks.stages,
-        num_warps=blocks.num_warps,
+        **_sizes(x, num_out, WEIGHT_GRADIENT),
     )
     return partial.sum(0).permute(0, 3, 1, 2)
 
 
-def _patch_block(num_in: int, blocks: BlockSizes) -> int:
-    return int(min(blocks.patch, triton.next_power_of_2(9 * num_in)))
+def _sizes(x: Tensor, num_out: int, blocks: BlockSizes) -> dict[str, int]:
+    """What both kernels are compiled for."""
+    _, num_in, height, width = x.shape
+    return {
+        "HEIGHT": height,
+        "WIDTH": width,
+        "IN": num_in,
+        "OUT": num_out,
+        "BLOCK_PIXELS": blocks.pixels,
+        "BLOCK_PATCH": min(blocks.patch, triton.next_power_of_2(9 * num_in)),
+        "STAGES": blocks.stages,
+        "num_warps": blocks.num_warps,
+    }
