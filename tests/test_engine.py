@@ -55,11 +55,15 @@ def test_an_unknown_device_is_refused_with_the_choices() -> None:
         Engine(EngineOptions(device="abacus"))
 
 
+def needs_a_number(device: torch.device) -> None:
+    assert device.index is not None, "torch.cuda.set_device takes a device with a number alone"
+
+
 @pytest.fixture
 def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine can be made as on a GPU; whatever it switches globally is put back."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "set_device", needs_a_number)
     for name in ("benchmark", "allow_tf32"):
         monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
 

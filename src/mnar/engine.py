@@ -136,13 +136,15 @@ class GraphedStep:
 
 def _device(name: str) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(f"unknown engine.device {name!r}; choose auto, cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"engine.device is {name!r}, but torch sees no CUDA device; choose auto or cpu")
+    if device.type == "cuda" and device.index is None:  # torch.cuda.set_device asks for a number
+        return torch.device("cuda", 0)
     return device
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import mnar.models.batch_norm
+import mnar.models.fusing
 from mnar.models.batch_norm import BatchNormLeakyReLU
 
 
@@ -65,7 +65,7 @@ def test_one_value_per_channel_is_refused_as_pytorch_does() -> None:
 def test_triton_is_used_in_training_on_channels_last_alone(
     triton_is_there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mnar.models.batch_norm, "TRITON_IS_INSTALLED", triton_is_there)
+    monkeypatch.setattr(mnar.models.fusing, "TRITON_IS_INSTALLED", triton_is_there)
     norm = norm_of(16).cuda()
     x = torch.randn(4, 16, 8, 8, device="cuda")
     channels_last = x.contiguous(memory_format=torch.channels_last)
