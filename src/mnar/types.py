@@ -50,6 +50,14 @@ class Split(NamedTuple):
     unlabeled_index: npt.NDArray[np.int64]
 
 
+class Selection(NamedTuple):
+    """What one generation hands to the next: unlabelled rows that join the labelled set, and as what."""
+
+    rows: Tensor  # [m] of the unlabelled set
+    labels: Tensor  # [m] the classes they are trained as
+    pool: Tensor | None = None  # [r] the rows that unlabelled batches are drawn from; None: all
+
+
 class DataSet(NamedTuple):
     """A training and a test set: images as uint8 [n, channels, height, width], tables as float32 [n, features]."""
 

@@ -22,6 +22,7 @@ from mnar.types import Batch, Step, Task
 
 
 class FixMatch(Learner):
+    paper = "Sohn et al., NeurIPS 2020"
     views = ("weak", "strong")
 
     def __init__(

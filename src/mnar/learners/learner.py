@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.types import Batch, Step, Task
+from mnar.types import Batch, Selection, Step, Task
+
+# predict(passes=10, dropout=True) goes through the unlabelled set, in order: rows [n], logits [passes, n, k] at a time.
+Predict = Callable[..., Iterator[tuple[Tensor, Tensor]]]
 
 
 class Learner(nn.Module):
     """Forms the loss of a batch; the loop does the rest.
 
-    A learner has no parameters: those are the model's. Like a guidance, it keeps what state it has in buffers. One
-    that makes pseudo-labels tells which by `note_pseudo_labels`, so that their quality can be logged.
+    A learner has no parameters: those are the model's, heads included. Like a guidance, it keeps what state it has in
+    buffers. One that makes pseudo-labels tells which by `note_pseudo_labels`, so that their quality can be logged.
     """
 
-    views: ClassVar[tuple[str, ...]]  # of the unlabelled batch, e.g. ("weak", "strong")
+    paper: ClassVar[str]  # e.g. "Sohn et al., NeurIPS 2020"
+    views: tuple[str, ...]  # of the unlabelled batch, e.g. ("weak", "strong")
+    labeled_view: ClassVar[str] = "weak"
+    suits: ClassVar[tuple[str, ...]] = ("images",)  # "images", "tables"
+    unlabeled_ratio: ClassVar[int] = 7  # mu: unlabelled samples for each labelled one, where nobody says otherwise
+    default_guidance: ClassVar[Mapping[str, Any]] = {"name": "none"}  # what the method's own paper does, as YAML has it
+    generations: int = 1  # how often training begins anew, on what `relabel` selected
+
     pseudo_labels: Tensor
+    progress: Tensor
 
     def __init__(self, task: Task, guidance: Guidance) -> None:
         super().__init__()
@@ -28,9 +40,22 @@ class Learner(nn.Module):
         # The class that each row of the last unlabelled batch was trained as; -1: none. Read by the log only.
         nobody = torch.full((task.batch_unlabeled,), -1)
         self.register_buffer("pseudo_labels", nobody, persistent=False)
+        # The share of the training that is done, for ramps. The loop sets it before each step.
+        self.register_buffer("progress", torch.zeros(()), persistent=False)
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         raise NotImplementedError
+
+    def heads(self, num_features: int) -> dict[str, nn.Module]:
+        """Networks on the features that this method trains beside the classifier: model.heads[name](features)."""
+        return {}
+
+    def prepare(self, model: nn.Module) -> None:
+        """Called once, with the model before training: refuse one that does not suit, freeze what is not trained."""
+
+    def relabel(self, predict: Predict, generation: int) -> Selection | None:
+        """After a generation: who joins the labelled set in the next one."""
+        return None
 
     def note_pseudo_labels(self, target: Tensor, mask: Tensor) -> None:
         """Remember what was trained as what, for the log: [n] classes, [n] whether they were used."""

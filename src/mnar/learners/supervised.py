@@ -10,7 +10,9 @@ from mnar.types import Batch, Step
 
 
 class Supervised(Learner):
+    paper = "the baseline"
     views = ()
+    suits = ("images", "tables")
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         loss = F.cross_entropy(model(batch.x).float(), batch.y)

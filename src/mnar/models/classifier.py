@@ -17,6 +17,7 @@ class Classifier(nn.Module, ABC):
         super().__init__()
         self.num_features = num_features
         self.head = nn.Linear(num_features, num_classes)
+        self.heads = nn.ModuleDict()  # further ones on the features, that a learner trains and nobody predicts with
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
