@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from mnar import augment
-from mnar.augment import CUTOUT_COLORS, OPERATIONS, Augment, apply_operation, crop_and_flip, cutout
+from mnar.augment import CUTOUT_COLORS, OPERATIONS, Augment, Standardize, apply_operation, crop_and_flip, cutout
 
 GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 SIZES = [(32, 32), (17, 23), (40, 21), (84, 84), (2, 5)]
@@ -333,3 +333,51 @@ def test_reflect_padding_as_large_as_the_image_is_refused() -> None:
     views = Augment(**CIFAR10, padding=8, padding_mode="reflect")
     with pytest.raises(ValueError, match="reflect padding of 8 pixels needs larger images than 8x9"):
         views(photographs(1, 8, 9), "weak")
+
+
+def table_views() -> tuple[Tensor, Standardize]:
+    table = torch.arange(50.0)[:, None] + 100 * torch.arange(80.0)  # each value says its row and its column
+    return table, Standardize((2.0,) * 80, (4.0,) * 80, table)
+
+
+@pytest.mark.parametrize("view", ["id", "weak"])
+def test_the_id_and_weak_views_of_a_table_are_its_rows_standardised(view: str) -> None:
+    table, views = table_views()
+    assert torch.equal(views(table[:3], view), (table[:3] - 2) / 4)
+
+
+def test_a_marginal_cell_is_standardised_from_a_uniform_row_of_its_own_column() -> None:
+    table, views = table_views()
+    drawn = torch.stack([views(table[:30], "marginal") for _ in range(5)])
+    row = drawn * 4 + 2 - 100 * torch.arange(80.0)
+    counts = torch.bincount(row.long().flatten(), minlength=50)
+    assert torch.equal(row, row.round())
+    assert len(counts) == 50
+    expected = row.numel() / 50  # 240
+    assert ((counts - expected) ** 2 / expected).sum() < 49 + 4 * (2 * 49) ** 0.5  # chi-square, 49 degrees of freedom
+
+
+def test_marginal_cells_of_a_row_come_from_rows_of_their_own() -> None:
+    table, views = table_views()
+    donor = views(table, "marginal") * 4 + 2 - 100 * torch.arange(80.0)
+    same = (donor[:, :-1] == donor[:, 1:]).float().mean()
+    assert same.item() == pytest.approx(1 / 50, abs=0.01)
+
+
+def test_a_marginal_view_without_the_table_says_what_to_give() -> None:
+    with pytest.raises(ValueError, match=r"give it: Standardize\(mean, std, rows\)"):
+        Standardize((0.0,), (1.0,))(torch.zeros(2, 1), "marginal")
+
+
+def test_a_strong_view_of_a_table_is_answered_with_the_choices() -> None:
+    table, views = table_views()
+    with pytest.raises(ValueError, match=r"no 'strong' view, only \['id', 'weak', 'marginal'\]"):
+        views(table, "strong")
+
+
+def test_a_table_is_no_part_of_the_state_and_its_views_need_no_value_on_the_host() -> None:
+    with FakeTensorMode():
+        table, views = table_views()
+        assert not views.state_dict()
+        for view in ("id", "weak", "marginal"):
+            assert views(table[:3], view).shape == (3, 80)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mnar.models import MLP, Classifier
 from mnar.models.batch_norm import BatchNormLeakyReLU
-from mnar.optim import Average, cosine, sgd
+from mnar.optim import Average, cosine, make_optimizer
 
 FIXTURES = json.loads((Path(__file__).parent / "fixtures.json").read_text())
 
@@ -35,7 +35,7 @@ def make_model(norm: nn.Module | None = None) -> SmallNet:
 def test_three_steps_equal_the_formula_of_nesterov_sgd_with_a_moving_learning_rate(momentum: float) -> None:
     model = make_model()
     lr = torch.tensor(0.0)
-    optimizer = sgd(model, lr=lr, momentum=momentum, weight_decay=0.01)
+    optimizer = make_optimizer("sgd", model, lr=lr, momentum=momentum, weight_decay=0.01)
     expected = {name: p.detach().clone() for name, p in model.named_parameters()}
     velocity = {name: torch.zeros_like(p) for name, p in expected.items()}
     for rate in (0.1, 0.07, 0.02):
@@ -63,7 +63,7 @@ def test_three_steps_equal_the_formula_of_nesterov_sgd_with_a_moving_learning_ra
 )
 def test_everything_but_normalisation_decays_and_nothing_is_left_out(norm: nn.Module) -> None:
     model = make_model(norm)
-    optimizer = sgd(model, lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.5)
+    optimizer = make_optimizer("sgd", model, lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.5)
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert {name: decay[id(p)] for name, p in model.named_parameters()} == {
         "head.weight": 0.5,
@@ -78,7 +78,7 @@ def test_everything_but_normalisation_decays_and_nothing_is_left_out(norm: nn.Mo
 def test_frozen_parameters_are_left_alone() -> None:
     model = make_model()
     frozen = {model.layer.weight.requires_grad_(False), model.norm.weight.requires_grad_(False)}
-    optimizer = sgd(model, lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.5)
+    optimizer = make_optimizer("sgd", model, lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.5)
     trained = {p for group in optimizer.param_groups for p in group["params"]}
     assert trained == set(model.parameters()) - frozen
 

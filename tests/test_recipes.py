@@ -67,7 +67,8 @@ def test_another_part_drops_the_options_of_the_one_before() -> None:
     config = configure(dataset="digits", protocol="balanced", settings=["protocol.num_labels=40"])
     assert "gamma" not in config.protocol.options
     config = configure(dataset="digits", settings=["model.name=mlp"])
-    assert config.model.options == {"hidden": (256, 256)}
+    assert config.model.options["hidden"] == (256, 256)
+    assert "width" not in config.model.options
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

@@ -76,7 +76,7 @@ def test_the_model_file_scores_as_the_last_evaluation_did_and_says_what_it_needs
         assert set(file.keys()) == set(make_model(tiny(), load_data(tiny())).state_dict())
     assert needs["class_names"] == [str(digit) for digit in range(10)]
     assert needs["input_shape"] == [1, 8, 8]
-    assert needs["model"] == {"name": "small_cnn", "width": 4}
+    assert needs["model"] == {"name": "small_cnn", "width": 4, "dropout": 0.0}
 
 
 # ---- folders
@@ -119,7 +119,6 @@ def test_a_damaged_configuration_is_refused_with_its_path(stopped: Path) -> None
         ("guidance.window=0", "window is 0"),
         ("guidance.alpha=-1", "alpha is -1"),
         ("learner.threshold=2", "threshold is 2"),
-        ("learner.name=supervised", "supervised makes no pseudo-labels to guide; choose --guidance none"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(
@@ -139,12 +138,19 @@ def test_a_padding_that_the_images_are_too_small_for_is_refused_before_anything_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_guidance_for_a_learner_without_pseudo_labels_is_refused(tmp_path: Path) -> None:
+    config = configure(learner="supervised", guidance="prg")
+    with pytest.raises(ValueError, match="supervised makes no pseudo-labels to guide; choose --guidance none"):
+        new_run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_table_for_a_learner_with_strong_views_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     table, labels = np.arange(120.0).reshape(60, 2), np.arange(60) % 3
     np.savez(tmp_path / "own.npz", x_train=table, y_train=labels, x_test=table, y_test=labels)
     settings = ["model.name=mlp", "protocol.gamma=5", "train.batch_unlabeled=8", "engine.device=cpu"]
     config = configure(dataset="npz", data=str(tmp_path / "own.npz"), learner="fixmatch", settings=settings)
-    with pytest.raises(ValueError, match=r"a table has no 'strong' view.*--learner supervised"):
+    with pytest.raises(ValueError, match=r"fixmatch is for images, and npz has tables; choose --learner from .*supervised"):
         new_run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -25,7 +25,7 @@ LAYERS = (
     ("config", "report"),
     ("folder", "recipes"),
     ("run",),
-    ("demo", "display", "cli"),
+    ("demo", "display", "tensorboard", "cli"),
 )
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}

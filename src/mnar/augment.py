@@ -18,7 +18,7 @@ from mnar.randaugment import OPERATIONS, apply_layer, apply_operation, grid, lay
 __all__ = ["OPERATIONS", "Augment", "Standardize", "apply_operation", "crop_and_flip", "cutout"]
 
 VIEWS = ("id", "weak", "strong")
-TABLE_VIEWS = ("id", "weak")
+TABLE_VIEWS = ("id", "weak", "marginal")
 PADDING_MODES = ("zero", "reflect")
 ORDERS = ("strong_first", "weak_first")
 
@@ -163,15 +163,21 @@ class Augment(nn.Module):
 
 
 class Standardize(nn.Module):
-    """The views of a table's rows: standardised features. A table has no strong view."""
+    """The views of a table's rows, standardised. A table has no strong view.
+
+    "id" and "weak" are the rows themselves. "marginal" is their strangers: each cell is drawn from its column of
+    `rows`, the table, without regard to the cells beside it.
+    """
 
     mean: Tensor
     std: Tensor
+    rows: Tensor | None
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(self, mean: Sequence[float], std: Sequence[float], rows: Tensor | None = None) -> None:
         super().__init__()
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("std", torch.tensor(std), persistent=False)
+        self.register_buffer("rows", rows, persistent=False)
 
     def forward(self, rows: Tensor, view: str) -> Tensor:
         if view not in TABLE_VIEWS:
@@ -179,8 +185,16 @@ class Standardize(nn.Module):
                 f"a table has no {view!r} view, only {list(TABLE_VIEWS)}; "
                 "choose a learner that needs no strong views, e.g. --learner supervised"
             )
+        if view == "marginal":
+            rows = self._marginal(rows)
         standardized: Tensor = (rows - self.mean) / self.std
         return standardized
+
+    def _marginal(self, rows: Tensor) -> Tensor:
+        if self.rows is None:
+            raise ValueError("the 'marginal' view draws from the whole table; give it: Standardize(mean, std, rows)")
+        donor = torch.randint(len(self.rows), rows.shape, device=rows.device)
+        return self.rows.gather(0, donor)
 
 
 def _whole(uniforms: Tensor, count: int) -> Tensor:

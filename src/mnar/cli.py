@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +18,9 @@ from torch import OutOfMemoryError
 from mnar import __version__
 from mnar.meters import Diverged
 from mnar.train import Interrupted
+
+if TYPE_CHECKING:
+    from mnar.folder import Display
 
 app = typer.Typer(
     name="mnar",
@@ -94,6 +99,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Run folder to make; runs/… if not given.")] = None,
     settings: Setting = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to go on with; needs nothing else.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard's files there.")] = False,
 ) -> None:
     """Train, or go on training.
 
@@ -104,6 +110,10 @@ def train(
     from mnar.display import TerminalDisplay
     from mnar.recipes import configure
     from mnar.run import new_run, resume_run
+    from mnar.tensorboard import TensorBoard
+
+    def also_written(folder: Path, display: TerminalDisplay) -> AbstractContextManager[Display]:
+        return TensorBoard(folder, display) if tensorboard else nullcontext(display)
 
     chosen = {
         "--dataset": dataset, "--protocol": protocol, "--learner": learner, "--guidance": guidance,
@@ -113,7 +123,7 @@ def train(
         extra = [name for name, value in chosen.items() if value is not None]
         if extra:
             raise ValueError(f"--resume goes on with a run as it is; leave out {', '.join(extra)}, or begin a new run")
-        with TerminalDisplay(console) as display:
+        with TerminalDisplay(console) as terminal, also_written(resume, terminal) as display:
             resume_run(resume, display, root=data, settings=settings or ())
         _print_headline(resume)
         return
@@ -121,11 +131,9 @@ def train(
         recipe=recipe, dataset=dataset, data=str(data) if data else None, protocol=protocol, learner=learner,
         guidance=guidance, iterations=iterations, seed=seed, settings=settings or (),
     )  # fmt: skip
-    name = (
-        f"{config.dataset.name}-{config.protocol.name}-{config.learner.name}-{config.guidance.name}-seed{config.seed}"
-    )
+    name = f"{config.dataset.name}-{config.protocol.name}-{config.learner.name}-{config.guidance.full_name}-seed{config.seed}"
     folder = out or Path("runs") / name
-    with TerminalDisplay(console) as display:
+    with TerminalDisplay(console) as terminal, also_written(folder, terminal) as display:
         new_run(config, folder, display)
     _print_headline(folder)
 
@@ -199,11 +207,22 @@ def list_parts(
                 parameters = options_of(section, make).values()
                 options = ", ".join(str(p.replace(annotation=p.empty, kind=p.KEYWORD_ONLY)) for p in parameters)
                 console.print(f"  {name}  [dim]{escape(options)}[/dim]", highlight=False, soft_wrap=True)
+                if section == "learner":
+                    console.print(f"      [dim]{escape(_about(make))}[/dim]", highlight=False, soft_wrap=True)
     if kind in (None, "recipes"):
         console.print("[bold]recipes[/bold]  [dim]with the paper's accuracy[/dim]")
         for name, recipe in RECIPES.items():
             deviation = f" ± {recipe.deviation}" if recipe.deviation is not None else ""
             console.print(f"  {name}  [dim]{recipe.accuracy}{deviation}[/dim]", highlight=False, soft_wrap=True)
+
+
+def _about(learner: Callable[..., Any]) -> str:
+    """What a choice of learner hangs on."""
+    views = ", ".join(learner.views) or "none"  # type: ignore[attr-defined]
+    guidance, suits = learner.default_guidance, " and ".join(learner.suits)  # type: ignore[attr-defined]
+    options = ", ".join(f"{option} {value}" for option, value in guidance.items() if option != "name")
+    named = f"{guidance['name']} ({options})" if options else guidance["name"]
+    return f"{learner.paper} · {suits} · unlabelled views: {views} · guidance by default: {named}"  # type: ignore[attr-defined]
 
 
 def _version(wanted: bool) -> None:

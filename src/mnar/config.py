@@ -33,6 +33,21 @@ class Choice:
 
     name: str
     options: Options = field(default_factory=dict)
+    after: Choice | None = None  # of a guidance: the one whose pseudo-labels it rectifies further
+
+    @property
+    def chain(self) -> list[Choice]:
+        """In the order in which they act."""
+        return [*(self.after.chain if self.after else []), self]
+
+    @property
+    def full_name(self) -> str:
+        """As it can be given on the command line, e.g. "distribution_alignment+prg"."""
+        return "+".join(part.name for part in self.chain)
+
+    def to_dict(self) -> dict[str, Any]:
+        after = {"after": self.after.to_dict()} if self.after else {}
+        return {"name": self.name, **self.options, **after}
 
 
 # What a user may choose from, by section. Parameters that the assembler supplies are not options.
@@ -102,7 +117,7 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         chosen = {section: getattr(self, section) for section in TABLES}
         return {
-            **{section: {"name": part.name, **part.options} for section, part in chosen.items()},
+            **{section: part.to_dict() for section, part in chosen.items()},
             "split": self.split,
             "augment": self.augment,
             "train": dataclasses.asdict(self.train),
@@ -154,6 +169,11 @@ def settings_of(sections: Mapping[str, Any]) -> dict[str, Any]:
     Speed (engine) and the place of the data are not part of it: a run may go on on another machine.
     """
     return {n: value for n, value in _leaves(sections) if not n.startswith("engine.") and n != "dataset.root"}
+
+
+def own_guidance(learner: str) -> dict[str, Any]:
+    """What a learner's own paper does with its pseudo-labels."""
+    return dict(LEARNERS[learner].default_guidance) if learner in LEARNERS else {"name": "none"}
 
 
 def options_of(section: str, make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -222,7 +242,12 @@ def _choose(section: str, given: Any) -> Choice:
     if name not in table:
         raise ValueError(f"unknown {section} {name!r}; choose from {sorted(table)}")
     options = {option: value for option, value in given.items() if option != "name"}
-    return Choice(name, complete(table[name], options, f"{section} {name}"))
+    after = options.pop("after", None) if section == "guidance" else None
+    return Choice(
+        name,
+        complete(table[name], options, f"{section} {name}"),
+        after=None if after is None else _choose(section, after),
+    )
 
 
 def _hints(make: Callable[..., Any]) -> dict[str, Any]:

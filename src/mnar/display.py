@@ -49,7 +49,7 @@ class TerminalDisplay:
 
     def started(self, config: RunConfig, first_step: int) -> None:
         self.iterations = config.train.iterations
-        name = f"{config.learner.name} + {config.guidance.name} on {config.dataset.name}, seed {config.seed}"
+        name = f"{config.learner.name} + {config.guidance.full_name} on {config.dataset.name}, seed {config.seed}"
         origin = f", from step {first_step}" if first_step else ""
         self.console.print(f"{name}: {self.iterations:,} steps{origin}", highlight=False)
         self.bar.update(self.task, description=config.dataset.name, total=self.iterations, completed=first_step)

@@ -64,14 +64,14 @@ class Engine:
         return model
 
     def network(self, model: Classifier) -> nn.Module:
-        """The model as the learner calls it. It shares the model's parameters."""
-        network = self.inference(model)
-        if self.compile and not self.fused:
-            network = torch.compile(network, dynamic=False)  # type: ignore[assignment]
-        return network
+        """The model as the learner calls it: `features`, `head`, `heads`. It shares the model's parameters."""
+        compiles = self.compile and not self.fused
+        if not compiles and self.dtype == torch.float32:
+            return model
+        return Network(model, self.device, self.dtype, compiles=compiles)
 
     def inference(self, model: Classifier) -> nn.Module:
-        return MixedPrecision(model, self.device, self.dtype) if self.dtype != torch.float32 else model
+        return model if self.dtype == torch.float32 else Network(model, self.device, self.dtype)
 
     def augmentation(self, augment: nn.Module) -> Callable[[Tensor, str], Tensor]:
         augment = augment.to(self.device)
@@ -86,22 +86,30 @@ class Engine:
         return GraphedStep(step) if self.cuda_graph else step
 
 
-class MixedPrecision(nn.Module):
-    """A model whose features are computed under autocast. The head, softmax and guidance stay in float32.
+class Network(nn.Module):
+    """A model whose features are compiled, or computed under autocast, or both; heads, softmax and guidance are not.
 
     Logits in bfloat16 tie, and to PRG a tie that falls the other way is a transition.
     """
 
-    def __init__(self, model: Classifier, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, model: Classifier, device: torch.device, dtype: torch.dtype, *, compiles: bool = False) -> None:
         super().__init__()
         self.model, self.device_type, self.dtype = model, device.type, dtype
+        self.head, self.heads = model.head, model.heads
+        self._features = torch.compile(self._under_autocast, dynamic=False) if compiles else self._under_autocast
         self.train(model.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(self.device_type, self.dtype):
-            features = self.model.features(x)
-        logits: Tensor = self.model.head(features.float())
+        logits: Tensor = self.head(self.features(x))
         return logits
+
+    def features(self, x: Tensor) -> Tensor:
+        features: Tensor = self._features(x)
+        return features
+
+    def _under_autocast(self, x: Tensor) -> Tensor:
+        with torch.autocast(self.device_type, self.dtype, enabled=self.dtype != torch.float32):
+            return self.model.features(x).float()
 
 
 class GraphedStep:

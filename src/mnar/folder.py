@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from safetensors.torch import save as to_safetensors
 
 import mnar
 from mnar import checkpoint
@@ -24,9 +25,11 @@ from mnar.config import RunConfig
 from mnar.evaluate import health_warnings
 from mnar.report import read_metrics
 from mnar.train import Trainer
+from mnar.types import Selection
 
 CONFIG, SPLIT, ENVIRONMENT = "config.yaml", "split.json", "environment.json"
 METRICS, STATE, MODEL, REPORT = "metrics.jsonl", "state.pt", "model.safetensors", "report.html"
+SELECTIONS = "selections"  # who joined the labelled set, by generation
 LOCK = ".lock"
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # asked to, Ctrl-C, the terminal went away
 
@@ -167,6 +170,20 @@ class RunRecorder:
             if kind not in self.warned:  # once, not at every evaluation
                 self.display.warning(text)
         self.warned = warnings
+
+    def generation(self, number: int, selection: Selection | None) -> None:
+        """Keep who joins the labelled set in generation `number`, and as what."""
+        if selection is None:
+            return
+        tensors = {
+            name: tensor.cpu().contiguous() for name, tensor in selection._asdict().items() if tensor is not None
+        }
+        folder = self.folder / SELECTIONS
+        try:
+            folder.mkdir(exist_ok=True)
+            checkpoint.write_atomically(folder / f"{number:02}.safetensors", to_safetensors(tensors))
+        except OSError as error:
+            raise OSError(f"could not keep the selection of {self.folder} ({error}); {self._remedy}") from error
 
     def save(self, step: int, state: dict[str, Any], *, must: bool) -> None:
         """Write a checkpoint. If that fails, the one before stays; a run goes on unless it `must` be saved now."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mnar import distributed
-from mnar.types import Batch, DataSet, Split
+from mnar.types import Batch, DataSet, Selection, Split
 
 STEPS_AHEAD = 64  # rows are drawn on the host and copied to the device for so many steps at a time
 
@@ -29,6 +30,7 @@ class Loader:
         augment: Callable[[Tensor, str], Tensor],
         *,
         views: Sequence[str],
+        labeled_view: str = "weak",
         batch_labeled: int,
         batch_unlabeled: int,
         seed: int,
@@ -44,12 +46,16 @@ class Loader:
                 f"train.batch_unlabeled is {batch_unlabeled}, but there are {self.num_unlabeled} unlabelled samples "
                 f"and a batch holds each at most once; choose at most {self.num_unlabeled}"
             )
-        self.augment, self.views, self.seed, self.device = augment, tuple(views), seed, device
+        self.augment, self.seed, self.device = augment, seed, device
+        self.views, self.labeled_view = tuple(views), labeled_view
         self.batch_labeled, self.batch_unlabeled = batch_labeled, batch_unlabeled
         # uint8 on the device: a quarter of float32's memory; cast after the crop
         self._inputs, self._targets = data.train_x.to(device), data.train_y.to(device)
-        self._labeled_rows = torch.from_numpy(split.labeled_index).to(device)
+        self._given_rows = torch.from_numpy(split.labeled_index).to(device)
         self._unlabeled_rows = torch.from_numpy(split.unlabeled_index).to(device)
+        self._labeled_rows, self._labels = self._given_rows, self._targets[self._given_rows]
+        self.selection: Selection | None = None  # what the last generation handed on
+        self._pool: npt.NDArray[np.int64] | None = None  # None: all of the unlabelled set
         self.unlabeled_targets = self._targets[self._unlabeled_rows]  # for scores only; no learner sees it
         # Fixed addresses, for CUDA graphs.
         local = slice(distributed.rank(), None, distributed.world_size())
@@ -63,8 +69,29 @@ class Loader:
         """The rows of one step: of the labelled set, and of the unlabelled set."""
         random = np.random.default_rng([self.seed, step])
         x_index = random.integers(self.num_labeled, size=self.batch_labeled)
-        u_index = random.choice(self.num_unlabeled, size=self.batch_unlabeled, replace=False)
+        if self._pool is None:
+            u_index = random.choice(self.num_unlabeled, size=self.batch_unlabeled, replace=False)
+        else:
+            u_index = random.choice(
+                self._pool, size=self.batch_unlabeled, replace=len(self._pool) < self.batch_unlabeled
+            )
         return x_index, u_index
+
+    def adopt(self, selection: Selection) -> None:
+        """From now on the labelled set is the given one and what was selected; the selection before it is forgotten."""
+        rows, labels = selection.rows.to(self.device), selection.labels.to(self.device)
+        self._labeled_rows = torch.cat([self._given_rows, self._unlabeled_rows[rows]])
+        self._labels = torch.cat([self._targets[self._given_rows], labels])
+        self.num_labeled = len(self._labels)
+        is_pool = selection.pool is not None and len(selection.pool) > 0
+        self._pool = selection.pool.cpu().numpy() if is_pool else None  # type: ignore[union-attr]
+        pool = None if selection.pool is None else selection.pool.to(self.device)
+        self.selection, self._drawn = Selection(rows, labels, pool), None
+
+    def unlabeled(self, view: str, *, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The whole unlabelled set, in order: rows and their view, a batch at a time."""
+        for rows in torch.arange(self.num_unlabeled, device=self.device).split(batch):
+            yield rows, self.augment(self._inputs[self._unlabeled_rows[rows]], view)
 
     def seek(self, step: int) -> None:
         """Make `step` the one that `batch` reads."""
@@ -80,12 +107,21 @@ class Loader:
         x_rows, u_rows = self._labeled_rows[self._x_index], self._unlabeled_rows[self._u_index]
         unlabeled = self._inputs[u_rows]
         return Batch(
-            x=self.augment(self._inputs[x_rows], "weak"),
-            y=self._targets[x_rows],
+            x=self.augment(self._inputs[x_rows], self.labeled_view),
+            y=self._labels[self._x_index],
             x_index=self._x_index,
-            u={view: self.augment(unlabeled, view) for view in self.views},
+            # "weak2" is another draw of "weak": one compiled kernel serves both
+            u={view: self.augment(unlabeled, view.rstrip("0123456789")) for view in self.views},
             u_index=self._u_index,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the generations before selected; all else follows from seed and step."""
+        return {"selection": None if self.selection is None else self.selection._asdict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["selection"] is not None:
+            self.adopt(Selection(**state["selection"]))
 
     def _draw(self, block: int) -> tuple[Tensor, Tensor]:
         first = block * STEPS_AHEAD

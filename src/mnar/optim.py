@@ -1,4 +1,4 @@
-"""SGD with its parameter groups, the cosine schedule, and the moving average that is evaluated."""
+"""Optimisers with their parameter groups, the cosine schedule, and the moving average that is evaluated."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from mnar.models import Classifier
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
-def sgd(model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float) -> torch.optim.SGD:
-    """Nesterov SGD; weight decay on all but normalisation layers, as the published recipe has it.
+def make_optimizer(
+    kind: str, model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Nesterov SGD, Adam or RMSprop; weight decay on all but normalisation layers, as the published recipe has it.
 
     `lr` is a tensor on the device, changed in place by the schedule, so that a CUDA graph sees it change.
     """
@@ -25,7 +27,13 @@ def sgd(model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float) -
         {"params": [p for p in trainable if p in of_norms], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
+    if kind == "sgd":
+        return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
+    if kind == "adam":
+        return torch.optim.Adam(groups, lr=lr, fused=True)
+    if kind == "rmsprop":  # alpha as in Keras, where the methods that use it were written
+        return torch.optim.RMSprop(groups, lr=lr, alpha=0.9, eps=1e-7, capturable=lr.is_cuda)
+    raise ValueError(f"unknown train.optimizer {kind!r}; choose sgd, adam or rmsprop")
 
 
 def cosine(progress: Tensor) -> Tensor:
@@ -44,7 +52,16 @@ class Average:
         self._copies, self._buffers = list(self.model.buffers()), list(model.buffers())
 
     @torch.no_grad()
+    def restart(self) -> None:
+        """From the model as it is now."""
+        torch._foreach_copy_(self._averages, self._parameters)
+        self._copy_buffers()
+
+    @torch.no_grad()
     def update(self) -> None:
         torch._foreach_lerp_(self._averages, self._parameters, 1 - self.decay)
+        self._copy_buffers()
+
+    def _copy_buffers(self) -> None:
         if self._buffers:
             torch._foreach_copy_(self._copies, self._buffers)

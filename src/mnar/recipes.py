@@ -7,9 +7,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mnar.config import RunConfig, parse_setting
+from mnar.config import RunConfig, own_guidance, parse_setting
+from mnar.learners import LEARNERS
+from mnar.train import TrainOptions
 
 Sections = dict[str, Any]
+
+# VIME's: a thousand steps of Adam, no schedule, no average.
+_TABULAR_TRAINING: Sections = {
+    "iterations": 1000,
+    "batch_labeled": 128,
+    "optimizer": "adam",
+    "schedule": "constant",
+    "lr": 1e-3,
+    "weight_decay": 0.0,
+    "ema": 0.0,
+    "eval_every": 100,
+}
 
 # What differs from the published recipe, which is the default of every constructor.
 DATASET_DEFAULTS: dict[str, Sections] = {
@@ -21,7 +35,6 @@ DATASET_DEFAULTS: dict[str, Sections] = {
         "train": {
             "iterations": 900,
             "batch_labeled": 32,
-            "batch_unlabeled": 224,
             "ema": 0.98,
             "log_every": 10,
             "eval_every": 10,
@@ -40,9 +53,31 @@ DATASET_DEFAULTS: dict[str, Sections] = {
         "model": {"name": "wide_resnet", "depth": 10},
         "augment": {"padding": 2, "flip": False},
     },
+    "mnist_tabular": {
+        "protocol": {"name": "cadr", "gamma": 20},
+        "model": {"name": "encoder_mlp"},
+        "learner": {"name": "vime"},
+        "train": _TABULAR_TRAINING,
+    },
     "npz": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
 }
-DEFAULTS: Sections = {"learner": {"name": "fixmatch"}, "guidance": {"name": "prg"}}
+# What a learner's paper does otherwise than the published recipe.
+LEARNER_DEFAULTS: dict[str, Sections] = {
+    "ups": {
+        "model": {"dropout": 0.3},
+        "train": {"weight_decay": 0.0, "ema": 0.0},
+    },
+    "vime": {"model": {"name": "encoder_mlp"}, "train": _TABULAR_TRAINING},
+    "vime_self": {
+        "model": {"name": "encoder_mlp"},
+        "train": {**_TABULAR_TRAINING, "optimizer": "rmsprop", "iterations": 4690, "eval_every": 4690},
+    },
+}
+DEFAULTS: Sections = {
+    "dataset": {"name": "digits"},
+    "learner": {"name": "fixmatch"},
+    "guidance": {"name": "prg"},
+}
 
 # The largest class, labelled (n1) and unlabelled (m1), where a class holds fewer than CIFAR-10's 5,000.
 PROTOCOL_SIZES: dict[str, Sections] = {
@@ -108,29 +143,78 @@ def configure(
     seed: int | None = None,
     settings: Iterable[str] = (),
 ) -> RunConfig:
-    """A complete configuration: the data set's defaults, then the recipe, then what was chosen by name, then --set."""
-    sections = _recipe(recipe).sections if recipe else {}
-    dataset = dataset or sections.get("dataset", {}).get("name", "digits")
-    config = _merge(DEFAULTS, {"dataset": {"name": dataset}})
-    config = _merge(_merge(config, DATASET_DEFAULTS.get(dataset, {})), sections)
-    names = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
-    config = _merge(config, {section: {"name": name} for section, name in names.items() if name})
-    if "protocol" in config:
-        sizes = PROTOCOL_SIZES.get(dataset, {}).get(config["protocol"]["name"], {})
-        config["protocol"] = {**sizes, **config["protocol"]}
-    if learner and not guidance and not recipe:
-        config["guidance"] = {"name": "none"}  # a learner named alone is meant alone
+    """A complete configuration.
+
+    The data set's defaults, then the learner's, then the recipe, then what was chosen by name, then --set.
+    """
+    cell = _recipe(recipe).sections if recipe else {}
+    parsed = [parse_setting(setting) for setting in settings]
+    chosen: Sections = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
+    chosen |= {section: value for section, option, value in parsed if option == "name"}
+    chosen = {section: _named(name) for section, name in chosen.items() if name}
+
+    config = _merge(DEFAULTS, DATASET_DEFAULTS.get(_name_of("dataset", DEFAULTS, cell, chosen), {}))
+    config = _merge(config, LEARNER_DEFAULTS.get(_name_of("learner", config, cell, chosen), {}))
+    config = _merge(_merge(config, cell), chosen)
+    _size_protocol(config)
+    _guide(config, is_named="guidance" in chosen or "guidance" in cell, learner_is_named="learner" in chosen)
     if data is not None:
         config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})  # --resume works from any folder
     if iterations is not None:
         config = _merge(config, {"train": {"iterations": iterations}})
     if seed is not None:
         config["seed"] = seed
-    parsed = [parse_setting(setting) for setting in settings]
-    # Names first: another part drops the options of the one before it, but not those meant for itself.
-    for section, option, value in sorted(parsed, key=lambda setting: setting[1] != "name"):
-        config = _merge(config, {section: {option: value}})
+    for section, option, value in parsed:
+        if option != "name":
+            config = _merge(config, {section: _nested(option, value)})
+    _size_batches(config)
     return RunConfig.from_dict(config)
+
+
+def _named(name: Any) -> Sections:
+    """A part by its name; for guidances also a chain such as "distribution_alignment+prg", first things first."""
+    first, *further = name.split("+") if isinstance(name, str) else [name]
+    part: Sections = {"name": first}
+    for name in further:
+        part = {"name": name, "after": part}
+    return part
+
+
+def _name_of(section: str, *layers: Mapping[str, Any]) -> str:
+    """What a section will be, from the last layer that says."""
+    return next(str(layer[section]["name"]) for layer in reversed(layers) if section in layer)
+
+
+def _size_protocol(config: Sections) -> None:
+    if "protocol" in config:
+        sizes = PROTOCOL_SIZES.get(config["dataset"]["name"], {}).get(config["protocol"]["name"], {})
+        config["protocol"] = {**sizes, **config["protocol"]}
+
+
+def _guide(config: Sections, *, is_named: bool, learner_is_named: bool) -> None:
+    """A learner named alone is meant as its paper has it; a guidance named beside it comes after what it has."""
+    own, guidance = own_guidance(config["learner"]["name"]), config["guidance"]
+    if not is_named and learner_is_named:
+        config["guidance"] = own
+    elif guidance["name"] == own["name"]:
+        config["guidance"] = {**own, **guidance}
+    elif "none" not in (own["name"], guidance["name"]) and "after" not in guidance:
+        config["guidance"] = {**guidance, "after": own}
+
+
+def _size_batches(config: Sections) -> None:
+    """Unlabelled samples in the learner's own proportion to the labelled ones, where nobody said how many."""
+    train, learner = config.setdefault("train", {}), LEARNERS.get(config["learner"]["name"])
+    if learner and "batch_unlabeled" not in train:
+        batch_labeled = train.get("batch_labeled", TrainOptions.batch_labeled)
+        if isinstance(batch_labeled, int):  # what is not will be refused by its name
+            config["train"] = {**train, "batch_unlabeled": learner.unlabeled_ratio * batch_labeled}
+
+
+def _nested(option: str, value: Any) -> Sections:
+    """ "after.window" is the option `window` in the part `after`."""
+    first, _, rest = option.partition(".")
+    return {first: _nested(rest, value) if rest else value}
 
 
 def _recipe(name: str) -> Recipe:
@@ -149,7 +233,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Sections:
         old = below.get(section)
         if isinstance(old, Mapping) and isinstance(options, Mapping):
             same_part = options.get("name", old.get("name")) == old.get("name")
-            merged[section] = {**old, **options} if same_part else dict(options)
+            merged[section] = _merge(old, options) if same_part else dict(options)
         else:
             merged[section] = options
     return merged

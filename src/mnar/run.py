@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 
 from mnar import checkpoint, distributed
 from mnar.augment import Augment, Standardize
-from mnar.config import RunConfig
+from mnar.config import RunConfig, options_of
 from mnar.datasets import DATASETS
 from mnar.engine import Engine
 from mnar.evaluate import scores_on
@@ -36,7 +38,7 @@ from mnar.folder import (
     resume_command,
     stopping_on_signals,
 )
-from mnar.guidances import GUIDANCES, NoGuidance
+from mnar.guidances import GUIDANCES, Chain, NoGuidance
 from mnar.learners import LEARNERS
 from mnar.loader import Loader
 from mnar.meters import Diverged
@@ -46,6 +48,7 @@ from mnar.report import read_metrics, read_run, write_report
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Split, Task
 
+PRETRAINING = "pretraining"  # the run folder of a stage that comes first
 LEFT_BY_A_KILL = (LOCK, f"{CONFIG}.part")  # what a run leaves that was killed before it began
 
 
@@ -62,6 +65,7 @@ def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> 
         _refuse_used(folder)  # by another process, meanwhile
         checkpoint.write_atomically(folder / CONFIG, config.to_yaml())
         checkpoint.write_atomically(folder / SPLIT, json.dumps(describe_split(config, data, rows)))
+        _pretrain(trainer, config, folder, display)
         _train(trainer, data, folder, 0, display or Silent())
 
 
@@ -80,6 +84,8 @@ def resume_run(
         trainer = make_trainer(config, data, rows)
         first_step = _restore(trainer, config, folder, display)
         _check_same_split(folder, describe_split(config, data, rows))
+        if first_step == 0:
+            _pretrain(trainer, config, folder, display, root=root, settings=settings)
         _train(trainer, data, folder, first_step, display)
 
 
@@ -108,12 +114,15 @@ def make_model(config: RunConfig, data: DataSet) -> Classifier:
 
 
 def make_augment(config: RunConfig, data: DataSet) -> nn.Module:
-    return Augment(data.mean, data.std, **config.augment) if data.is_image else Standardize(data.mean, data.std)
+    if data.is_image:
+        return Augment(data.mean, data.std, **config.augment)
+    return Standardize(data.mean, data.std)
 
 
 def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
     if distributed.world_size() > 1:
         raise ValueError("training in several processes is not there yet; start one process")
+    _check_suits(config, data)
     torch.manual_seed(config.seed)
     engine, options = Engine(config.engine), config.train
     task = Task(
@@ -123,28 +132,56 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
         batch_labeled=options.batch_labeled,
         batch_unlabeled=options.batch_unlabeled,
     )
-    guidance = GUIDANCES[config.guidance.name](task, **config.guidance.options)
+    stages = [GUIDANCES[part.name](task, **part.options) for part in config.guidance.chain]
+    guidance = stages[0] if len(stages) == 1 else Chain(*stages)
     learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
-    if not learner.views and not isinstance(guidance, NoGuidance):
+    if not learner.is_guided and not isinstance(guidance, NoGuidance):
         raise ValueError(f"{config.learner.name} makes no pseudo-labels to guide; choose --guidance none")
+    if options.iterations < learner.generations:
+        raise ValueError(
+            f"train.iterations is {options.iterations}, less than a step for each of {learner.generations} generations; "
+            "choose more steps, or fewer generations with --set learner.generations=2"
+        )
     loader = Loader(
         data,
         rows,
         engine.augmentation(make_augment(config, data)),
         views=learner.views,
+        labeled_view=learner.labeled_view,
         batch_labeled=options.batch_labeled,
         batch_unlabeled=options.batch_unlabeled,
         seed=config.seed,
         device=engine.device,
     )
-    return Trainer(make_model(config, data), learner, loader, data, options, engine)
+    model = make_model(config, data)
+    model.heads.update(learner.heads(model))
+    learner.prepare(model)
+    if config.learner.options.get("encoder"):
+        _encoder_file(config.learner.options["encoder"])  # it is there, before anything is written
+
+    def renew() -> Classifier:
+        fresh = make_model(config, data)
+        fresh.heads.update(learner.heads(fresh))
+        return fresh
+
+    return Trainer(model, learner, loader, data, options, engine, renew)
+
+
+def _check_suits(config: RunConfig, data: DataSet) -> None:
+    kind, name = "images" if data.is_image else "tables", config.learner.name
+    if kind not in LEARNERS[name].suits:
+        suitable = sorted(other for other, learner in LEARNERS.items() if kind in learner.suits)
+        raise ValueError(
+            f"{name} is for {' or '.join(LEARNERS[name].suits)}, and {config.dataset.name} has {kind}; "
+            f"choose --learner from {suitable}"
+        )
 
 
 def _check_views(config: RunConfig, data: DataSet, trainer: Trainer) -> None:
     """Make each view of one sample: what the data cannot give shows now, not in the first step."""
     augment = make_augment(config, data)
     with torch.random.fork_rng(devices=[]):
-        for view in {"id", "weak", *trainer.learner.views}:
+        for view in {"id", trainer.learner.labeled_view, *trainer.learner.views}:
             augment(data.train_x[:1], view)
 
 
@@ -196,8 +233,70 @@ def _averaged_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / MODEL).exists():
         return load_file(folder / MODEL)
     state, _ = checkpoint.load(folder / STATE)
-    weights: dict[str, Tensor] = state["average"]
-    return weights
+    return dict(_classifier_weights(state["average"]))
+
+
+def _classifier_weights(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """All but the heads that were only there to train with."""
+    return ((name, tensor) for name, tensor in state.items() if not name.startswith("heads."))
+
+
+def _pretrain(
+    trainer: Trainer,
+    config: RunConfig,
+    folder: Path,
+    display: Display | None,
+    *,
+    root: Path | None = None,
+    settings: Iterable[str] = (),
+) -> None:
+    """Give the model its encoder, where the learner stands on one: from the run named, or from one of its own."""
+    if trainer.learner.pretrained_by is None:
+        return
+    source = config.learner.options["encoder"] or folder / PRETRAINING
+    if not config.learner.options["encoder"] and not (source / MODEL).exists():
+        devices = [trainer.engine.device] if trainer.engine.device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices):  # the run after it draws the same, resumed or not
+                if (source / CONFIG).exists():
+                    resume_run(source, display, root=root, settings=settings)
+                else:
+                    new_run(_pretraining(config, trainer), source, display)
+        except Interrupted as error:
+            raise Interrupted(f"{str(error).partition(';')[0]}; saved. Go on with: {resume_command(folder)}") from error
+    trainer.load_encoder(load_file(_encoder_file(source)))
+
+
+def _pretraining(config: RunConfig, trainer: Trainer) -> RunConfig:
+    """The stage before: the same data and model, and as many rounds over the unlabelled set as the learner asks for."""
+    learner, options = config.learner, config.train
+    name = LEARNERS[learner.name].pretrained_by
+    assert name is not None
+    epochs = learner.options["pretraining_epochs"]
+    steps = max(1, math.ceil(epochs * trainer.loader.num_unlabeled / options.batch_unlabeled))
+    shared = options_of("learner", LEARNERS[name])
+    return RunConfig.from_dict(
+        {
+            **config.to_dict(),
+            "learner": {"name": name, **{option: learner.options[option] for option in shared}},
+            "guidance": {"name": "none"},
+            "train": {
+                **dataclasses.asdict(options),
+                "optimizer": "rmsprop",
+                "iterations": steps,
+                "eval_every": steps,  # there is nothing to score yet
+            },
+        }
+    )
+
+
+def _encoder_file(source: Path) -> Path:
+    path = source / MODEL if source.is_dir() else source
+    if not path.exists():
+        raise FileNotFoundError(
+            f"no encoder at {path}; set learner.encoder to the folder of a finished vime_self run, or leave it out"
+        )
+    return path
 
 
 def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, display: Display) -> None:
@@ -226,7 +325,9 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
 
 def _export(trainer: Trainer, data: DataSet, folder: Path) -> None:
     """The averaged model and what predicting with it needs, in a format that can hold no code."""
-    weights = {name: tensor.cpu().contiguous() for name, tensor in trainer.average.model.state_dict().items()}
+    weights = {
+        name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(trainer.average.model.state_dict())
+    }
     needs = {
         "input_shape": list(data.train_x.shape[1:]),
         "class_names": list(data.class_names),

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
+from torch import Tensor, nn
 
 from mnar.engine import Engine
-from mnar.evaluate import pseudo_label_scores, scores_on
+from mnar.evaluate import count_pairs, pseudo_label_scores, scores_on
 from mnar.learners import Learner
 from mnar.loader import Loader
 from mnar.meters import Diverged, Meters
 from mnar.models import Classifier
-from mnar.optim import Average, cosine, sgd
-from mnar.types import DataSet
+from mnar.optim import Average, cosine, make_optimizer
+from mnar.types import DataSet, Selection
 
 NUM_SNAPSHOTS = 20  # evaluations, spread over a run, whose matrices are kept: a metrics file stays small at k = 100
 
@@ -29,7 +32,9 @@ class TrainOptions:
     iterations: int = 2**20
     batch_labeled: int = 64
     batch_unlabeled: int = 448
+    optimizer: Literal["sgd", "adam", "rmsprop"] = "sgd"
     lr: float = 0.03
+    schedule: Literal["cosine", "constant"] = "cosine"
     momentum: float = 0.9
     weight_decay: float = 5e-4
     ema: float = 0.999
@@ -70,6 +75,7 @@ class Recorder(Protocol):
     def stepped(self, step: int) -> None: ...
     def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None: ...
     def evaluation(self, line: dict[str, Any]) -> None: ...
+    def generation(self, number: int, selection: Selection | None) -> None: ...
     def save(self, step: int, state: dict[str, Any], *, must: bool) -> None: ...
 
 
@@ -84,18 +90,38 @@ class Trainer:
         data: DataSet,
         options: TrainOptions,
         engine: Engine,
+        renew: Callable[[], Classifier] | None = None,
     ) -> None:
-        self.options, self.engine, self.loader = options, engine, loader
+        self.options, self.engine, self.loader, self.renew = options, engine, loader, renew
         self.model = engine.place(model).train()
         self.network = engine.network(self.model)
         self.learner = learner.to(engine.device)
         engine.guide(learner.guidance)
         self.average = Average(self.model, options.ema)
+        if learner.uses_teacher:
+            learner.set_teacher(engine.network(self.average.model.train()))
         self.lr = torch.tensor(options.lr, device=engine.device)
-        self.optimizer = sgd(self.model, lr=self.lr, momentum=options.momentum, weight_decay=options.weight_decay)
+        self.optimizer = self._make_optimizer()
         self.steps_done = torch.zeros((), dtype=torch.int64, device=engine.device)
         self.meters = Meters(learner.task.num_classes, engine.device)
         self.test_x, self.test_y = data.test_x.to(engine.device), data.test_y.to(engine.device)
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        return make_optimizer(
+            self.options.optimizer,
+            self.model,
+            lr=self.lr,
+            momentum=self.options.momentum,
+            weight_decay=self.options.weight_decay,
+        )
+
+    @property
+    def steps_per_generation(self) -> int:
+        return math.ceil(self.options.iterations / self.learner.generations)
+
+    @property
+    def notes_pseudo_labels(self) -> bool:
+        return bool(self.learner.views) and self.learner.labels_batches
 
     @property
     def images_per_step(self) -> int:
@@ -128,28 +154,35 @@ class Trainer:
     def step(self) -> None:
         """One training step: only device work, so all of it can be one CUDA graph."""
         batch = self.loader.batch()
+        progress = self.steps_done.remainder(self.steps_per_generation) / self.steps_per_generation
+        self.learner.progress.copy_(progress)
         loss, logs = self.learner(self.network, batch)
 
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        self.lr.copy_(self.options.lr * cosine(self.steps_done / self.options.iterations))
+        if self.options.schedule == "cosine":
+            self.lr.copy_(self.options.lr * cosine(progress))
         self.optimizer.step()
         self.average.update()
         self.steps_done += 1
 
         guidance_logs = {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
         self.meters.add({"loss": loss.detach()} | logs | guidance_logs)
-        if self.learner.views:
+        if self.notes_pseudo_labels:
             self.meters.add_pseudo_labels(self.learner.pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
 
     def evaluate(self, step: int) -> dict[str, Any]:
         """One line of metrics.jsonl, about the steps since the last one. Starts the meters anew."""
         means = self.meters.means()  # first: it fails if training has diverged
         num_classes = self.learner.task.num_classes
-        network = self.engine.inference(self.average.model)
-        scores, confusion = scores_on(
-            network, self.test_x, self.test_y, lambda x: self.loader.augment(x, "id"), num_classes=num_classes
-        )
+        with evaluating(self.average.model):
+            scores, confusion = scores_on(
+                self.engine.inference(self.average.model),
+                self.test_x,
+                self.test_y,
+                lambda x: self.loader.augment(x, "id"),
+                num_classes=num_classes,
+            )
         line = {
             "step": step,
             "images": step * self.images_per_step,
@@ -157,7 +190,11 @@ class Trainer:
             "train": means,
         }
         matrices = {"test_confusion": confusion}
-        if self.learner.views:
+        if self.learner.generations > 1:
+            line["generation"] = (step - 1) // self.steps_per_generation
+        if self.loader.selection is not None:
+            line["selection"] = self._selection_scores(self.loader.selection)
+        if self.notes_pseudo_labels:
             line["pseudo"] = pseudo_label_scores(self.meters.pseudo_confusion.cpu())
             matrices["pseudo_confusion"] = self.meters.pseudo_confusion
         matrices |= self.learner.guidance.matrices()
@@ -165,6 +202,46 @@ class Trainer:
             line["matrices"] = {name: matrix.long().tolist() for name, matrix in matrices.items()}
         self.meters.reset()
         return line
+
+    def _selection_scores(self, selection: Selection) -> dict[str, Any]:
+        num_classes = self.learner.task.num_classes
+        labels = torch.full_like(self.loader.unlabeled_targets, num_classes)  # nobody's, if not selected
+        labels[selection.rows] = selection.labels
+        return pseudo_label_scores(
+            count_pairs(self.loader.unlabeled_targets, labels, num_classes, num_classes + 1).cpu()
+        )
+
+    def load_encoder(self, weights: dict[str, Tensor]) -> None:
+        """Take the part of the model that a stage before has trained."""
+        of_encoder = {name: tensor for name, tensor in weights.items() if name.startswith("encoder.")}
+        self.model.load_state_dict(
+            of_encoder | {k: v for k, v in self.model.state_dict().items() if k not in of_encoder}
+        )
+        self.average.restart()
+
+    def next_generation(self) -> Selection | None:
+        """Label the unlabelled set with what was learned, then begin anew with a fresh network."""
+        generation = int(self.steps_done) // self.steps_per_generation  # of the one that begins
+        selection = self.learner.relabel(self.predict, generation - 1)
+        if selection is not None:
+            self.loader.adopt(selection)
+        if self.renew is None:
+            raise ValueError("this learner trains in generations; give the trainer `renew`, which makes a fresh model")
+        self.model.load_state_dict(self.renew().state_dict())
+        self.average.restart()
+        self.optimizer = self._make_optimizer()
+        return selection
+
+    @torch.no_grad()
+    def predict(self, *, passes: int = 1, dropout: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+        """The averaged model's logits for the whole unlabelled set, in order: rows [n], logits [passes, n, k]."""
+        network = self.engine.inference(self.average.model)
+        with evaluating(self.average.model):
+            for module in self.average.model.modules():
+                if isinstance(module, nn.Dropout):
+                    module.train(dropout)
+            for rows, images in self.loader.unlabeled("id", batch=self.options.batch_unlabeled):
+                yield rows, torch.stack([network(images).float() for _ in range(passes)])
 
     def _is_snapshot(self, step: int) -> bool:
         due = NUM_SNAPSHOTS * step // self.options.iterations
@@ -185,6 +262,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "learner": self.learner.state_dict(),  # and the guidance in it
             "meters": self.meters.state_dict(),
+            "loader": self.loader.state_dict(),
             "random": {
                 "cpu": torch.get_rng_state(),
                 "cuda": torch.cuda.get_rng_state(self.engine.device) if on_gpu else None,
@@ -200,9 +278,20 @@ class Trainer:
             group["lr"] = self.lr  # loading put a copy there
         self.learner.load_state_dict(state["learner"])
         self.meters.load_state_dict(state["meters"])
+        self.loader.load_state_dict(state["loader"])
         torch.set_rng_state(state["random"]["cpu"])
         if state["random"]["cuda"] is not None and self.engine.device.type == "cuda":
             torch.cuda.set_rng_state(state["random"]["cuda"], self.engine.device)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def train(trainer: Trainer, recorder: Recorder) -> None:
@@ -216,11 +305,15 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         recorder.stepped(step)
 
         is_last, stop = step == options.iterations, recorder.stop_requested
-        if is_last or step % options.eval_every == 0:
+        ends_generation = step % trainer.steps_per_generation == 0 and not is_last
+        if is_last or ends_generation or step % options.eval_every == 0:
             recorder.evaluation(trainer.evaluate(step))
         elif step % options.log_every == 0 or stop:
             recorder.progress(step, trainer.meters.means(), trainer.meters.pseudo_label_share())
-        if is_last or stop or step % options.save_every == 0:
+        if ends_generation:
+            recorder.generation(step // trainer.steps_per_generation, trainer.next_generation())
+            take_step = trainer.engine.step(trainer.step)  # a graph of the new optimiser
+        if is_last or stop or ends_generation or step % options.save_every == 0:
             if not trainer.is_finite():
                 raise Diverged("a parameter is not a number")
             recorder.save(step, trainer.state_dict(), must=is_last or stop)

@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mnar.models import MLP, MODELS, Classifier, ResNet18, SmallCNN, WideResNet
 
 SMALL_INPUTS = {"wide_resnet": (3, 16, 16), "resnet18": (3, 64, 64), "mlp": (3, 8, 8), "small_cnn": (1, 8, 8)}
+WITH_DROPOUT = ("wide_resnet", "resnet18", "mlp", "small_cnn")
 
 
 def num_parameters(model: nn.Module) -> int:
@@ -133,3 +134,62 @@ def test_mlp_without_hidden_layers_is_linear_in_the_flattened_input() -> None:
     model = MLP((2, 3), 4, hidden=())
     x = torch.randn(5, 2, 3)
     torch.testing.assert_close(model(x), model.head(x.reshape(5, 6)))
+
+
+def dropout_rates(model: nn.Module) -> list[float]:
+    return [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
+
+
+@pytest.mark.parametrize("name", WITH_DROPOUT)
+def test_without_dropout_a_model_has_no_such_layer_and_is_the_one_that_has_never_heard_of_it(name: str) -> None:
+    options = [{}, {"dropout": 0.0}, {"dropout": 0.3}]
+    plain, without, dropped = (MODELS[name](SMALL_INPUTS[name], 7, **chosen) for chosen in options)
+    assert dropout_rates(plain) == dropout_rates(without) == []
+    assert set(dropout_rates(dropped)) == {0.3}
+    assert num_parameters(dropped) == num_parameters(plain)
+    # The same numbers in the same order: whoever evaluates gets the same predictions.
+    without.load_state_dict(plain.state_dict())
+    names = list(dropped.state_dict())
+    dropped.load_state_dict(dict(zip(names, plain.state_dict().values(), strict=True)))
+    x = torch.randn(3, *SMALL_INPUTS[name])
+    expected = plain.eval()(x)
+    assert torch.equal(without.eval()(x), expected)
+    assert torch.equal(dropped.eval()(x), expected)
+
+
+@pytest.mark.parametrize("name", WITH_DROPOUT)
+def test_with_dropout_predictions_differ_from_pass_to_pass_and_every_parameter_learns(name: str) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name](SMALL_INPUTS[name], 7, dropout=0.3).eval()
+    x = torch.randn(4, *SMALL_INPUTS[name])
+    assert torch.equal(model(x), model(x))
+    for module in model.modules():
+        module.training = isinstance(module, nn.Dropout)
+    assert not torch.equal(model(x), model(x))
+    model.train()(x).square().mean().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+
+
+def test_wide_resnet_drops_what_enters_the_second_convolution_of_each_block() -> None:
+    torch.manual_seed(0)
+    model = WideResNet((3, 8, 8), 5, depth=10, width=1, dropout=0.5)
+    entering: list[float] = []
+    for block in model.blocks:
+        block.conv2.register_forward_pre_hook(lambda _, inputs: entering.append((inputs[0] == 0).float().mean().item()))
+    model(torch.randn(16, 3, 8, 8))
+    assert entering == pytest.approx([0.5] * 3, abs=0.05)
+    assert dropout_rates(model) == [0.5] * 3
+
+
+@pytest.mark.parametrize("name", WITH_DROPOUT)
+@pytest.mark.parametrize("dropout", [-0.1, 1.0])
+def test_a_dropout_that_is_no_share_is_refused(name: str, dropout: float) -> None:
+    with pytest.raises(ValueError, match=f"dropout is {dropout}; the share"):
+        MODELS[name](SMALL_INPUTS[name], 7, dropout=dropout)
+
+
+def test_dropout_without_a_hidden_layer_is_refused() -> None:
+    with pytest.raises(ValueError, match="choose hidden layers"):
+        MLP((4,), 3, hidden=(), dropout=0.3)

@@ -6,6 +6,7 @@ from mnar.datasets.cifar import cifar10, cifar100
 from mnar.datasets.digits import digits
 from mnar.datasets.mini_imagenet import mini_imagenet
 from mnar.datasets.mnist import mnist
+from mnar.datasets.mnist_tabular import mnist_tabular
 from mnar.datasets.npz import npz
 from mnar.types import DataSet
 
@@ -14,8 +15,9 @@ DATASETS: dict[str, Callable[..., DataSet]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "mnist": mnist,
+    "mnist_tabular": mnist_tabular,
     "mini_imagenet": mini_imagenet,
     "npz": npz,
 }
 
-__all__ = ["DATASETS", "cifar10", "cifar100", "digits", "mini_imagenet", "mnist", "npz"]
+__all__ = ["DATASETS", "cifar10", "cifar100", "digits", "mini_imagenet", "mnist", "mnist_tabular", "npz"]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.models.classifier import Classifier
 from mnar.types import Batch, Selection, Step, Task
 
 # predict(passes=10, dropout=True) goes through the unlabelled set, in order: rows [n], logits [passes, n, k] at a time.
@@ -28,6 +29,10 @@ class Learner(nn.Module):
     suits: ClassVar[tuple[str, ...]] = ("images",)  # "images", "tables"
     unlabeled_ratio: ClassVar[int] = 7  # mu: unlabelled samples for each labelled one, where nobody says otherwise
     default_guidance: ClassVar[Mapping[str, Any]] = {"name": "none"}  # what the method's own paper does, as YAML has it
+    uses_teacher: ClassVar[bool] = False  # whether `teacher`, the averaged model, takes part in training
+    is_guided: ClassVar[bool] = True  # whether there is a pseudo-label that a guidance could rectify
+    labels_batches: ClassVar[bool] = True  # whether each step makes pseudo-labels and notes them
+    pretrained_by: ClassVar[str | None] = None  # the learner of a stage that comes first and trains the encoder
     generations: int = 1  # how often training begins anew, on what `relabel` selected
 
     pseudo_labels: Tensor
@@ -42,20 +47,28 @@ class Learner(nn.Module):
         self.register_buffer("pseudo_labels", nobody, persistent=False)
         # The share of the training that is done, for ramps. The loop sets it before each step.
         self.register_buffer("progress", torch.zeros(()), persistent=False)
+        self._teacher: tuple[nn.Module, ...] = ()  # in a tuple, so that its weights are no part of the learner's state
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         raise NotImplementedError
 
-    def heads(self, num_features: int) -> dict[str, nn.Module]:
-        """Networks on the features that this method trains beside the classifier: model.heads[name](features)."""
+    def heads(self, model: Classifier) -> dict[str, nn.Module]:
+        """Networks that this method trains beside the classifier: `model.heads[name](features)`."""
         return {}
 
-    def prepare(self, model: nn.Module) -> None:
+    def prepare(self, model: Classifier) -> None:
         """Called once, with the model before training: refuse one that does not suit, freeze what is not trained."""
 
     def relabel(self, predict: Predict, generation: int) -> Selection | None:
         """After a generation: who joins the labelled set in the next one."""
         return None
+
+    @property
+    def teacher(self) -> nn.Module | None:
+        return self._teacher[0] if self._teacher else None
+
+    def set_teacher(self, network: nn.Module) -> None:
+        self._teacher = (network,)
 
     def note_pseudo_labels(self, target: Tensor, mask: Tensor) -> None:
         """Remember what was trained as what, for the log: [n] classes, [n] whether they were used."""

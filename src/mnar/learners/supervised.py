@@ -13,6 +13,7 @@ class Supervised(Learner):
     paper = "the baseline"
     views = ()
     suits = ("images", "tables")
+    is_guided = False
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         loss = F.cross_entropy(model(batch.x).float(), batch.y)

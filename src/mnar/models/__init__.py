@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from mnar.models.classifier import Classifier
+from mnar.models.encoder_mlp import EncoderMLP
 from mnar.models.mlp import MLP
 from mnar.models.resnet import ResNet18
 from mnar.models.small_cnn import SmallCNN
@@ -12,7 +13,8 @@ MODELS: dict[str, Callable[..., Classifier]] = {
     "wide_resnet": WideResNet,
     "resnet18": ResNet18,
     "mlp": MLP,
+    "encoder_mlp": EncoderMLP,
     "small_cnn": SmallCNN,
 }
 
-__all__ = ["MLP", "MODELS", "Classifier", "ResNet18", "SmallCNN", "WideResNet"]
+__all__ = ["MLP", "MODELS", "Classifier", "EncoderMLP", "ResNet18", "SmallCNN", "WideResNet"]

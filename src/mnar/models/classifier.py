@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from typing import cast
+
 from torch import Tensor, nn
 
 
@@ -26,6 +28,14 @@ class Classifier(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))
         return logits
+
+
+def with_heads(model: nn.Module, *names: str) -> Classifier:
+    """The model, once it is sure that a learner has put its heads there."""
+    missing = [name for name in names if name not in getattr(model, "heads", ())]
+    if missing:
+        raise ValueError(f"the model has no head {missing[0]!r}; add it with model.heads.update(learner.heads(model))")
+    return cast(Classifier, model)
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:

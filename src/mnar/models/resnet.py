@@ -6,12 +6,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.models.classifier import Classifier, image_channels
+from mnar.models.dropout import dropout_layers
 
 
 class ResNet18(Classifier):
-    """For images of about 64 pixels and more: the stem alone shrinks them fourfold."""
+    """For images of about 64 pixels and more: the stem alone shrinks them fourfold. Dropout is on the features."""
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, dropout: float = 0.0) -> None:
         super().__init__(512, num_classes)
         self.stem = nn.Sequential(
             nn.Conv2d(image_channels(input_shape), 64, 7, stride=2, padding=3, bias=False),
@@ -25,13 +26,15 @@ class ResNet18(Classifier):
             *(ResidualBlock(128, 256, 2), ResidualBlock(256, 256, 1)),
             *(ResidualBlock(256, 512, 2), ResidualBlock(512, 512, 1)),
         )
+        self.dropout = nn.Sequential(*dropout_layers(dropout))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def features(self, x: Tensor) -> Tensor:
         maps: Tensor = self.blocks(self.stem(x))
-        return maps.mean((2, 3))
+        features: Tensor = self.dropout(maps.mean((2, 3)))
+        return features
 
 
 class ResidualBlock(nn.Module):

@@ -1,8 +1,8 @@
 """Wide residual networks (Zagoruyko and Komodakis, 2016) as semi-supervised learning uses them: WRN-28-2.
 
-Pre-activation blocks with LeakyReLU, no dropout, no convolution bias. The shortcut of every width-changing
-block takes the activated input, as in the published PRG code; FixMatch's TensorFlow code does so in the first
-stage only.
+Pre-activation blocks with LeakyReLU, no convolution bias, and no dropout unless asked for: then before the second
+convolution of a block, as in the paper. The shortcut of every width-changing block takes the activated input, as in
+the published PRG code; FixMatch's TensorFlow code does so in the first stage only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.classifier import Classifier, image_channels
 from mnar.models.convolution import Convolution3x3
+from mnar.models.dropout import dropout_layers
 
 
 class WideResNet(Classifier):
@@ -26,6 +27,7 @@ class WideResNet(Classifier):
         width: int = 2,
         momentum: float = 0.001,
         slope: float = 0.1,
+        dropout: float = 0.0,
     ) -> None:
         blocks_per_stage, rest = divmod(depth - 4, 6)
         if blocks_per_stage < 1 or rest:
@@ -41,7 +43,7 @@ class WideResNet(Classifier):
         for out_channels, first_stride in ((16 * width, 1), (32 * width, 2), (64 * width, 2)):
             for block in range(blocks_per_stage):
                 stride = first_stride if block == 0 else 1
-                self.blocks.append(PreActivationBlock(channels, out_channels, stride, momentum, slope))
+                self.blocks.append(PreActivationBlock(channels, out_channels, stride, momentum, slope, dropout))
                 channels = out_channels
         self.norm = BatchNormLeakyReLU(channels, slope=slope, momentum=momentum)
 
@@ -57,18 +59,21 @@ class WideResNet(Classifier):
 class PreActivationBlock(nn.Module):
     """Takes and returns residual and skip unadded: the next norm adds them in a pass that it makes anyway."""
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, momentum: float, slope: float) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int, momentum: float, slope: float, dropout: float
+    ) -> None:
         super().__init__()
         self.norm1 = BatchNormLeakyReLU(in_channels, slope=slope, momentum=momentum)
         self.conv1 = _convolution(in_channels, out_channels, 3, stride)
         self.norm2 = BatchNormLeakyReLU(out_channels, slope=slope, momentum=momentum)
+        self.dropout = nn.Sequential(*dropout_layers(dropout))
         self.conv2 = _convolution(out_channels, out_channels, 3, stride=1)
         same_shape = in_channels == out_channels and stride == 1
         self.shortcut = None if same_shape else _convolution(in_channels, out_channels, 1, stride)
 
     def forward(self, residual: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
         total, activated = self.norm1.add(residual, skip)
-        residual = self.conv2(self.norm2(self.conv1(activated)))
+        residual = self.conv2(self.dropout(self.norm2(self.conv1(activated))))
         skip = total if self.shortcut is None else self.shortcut(activated)
         return residual, skip
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mnar.config import settings_of
+from mnar.config import own_guidance, settings_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -27,9 +27,20 @@ class Run:
 
     @property
     def label(self) -> str:
-        """Learner and guidance, e.g. "fixmatch + prg_last"; a learner without guidance stands alone."""
-        learner, guidance = self.config["learner"]["name"], self.config["guidance"]["name"]
-        return f"{learner}" if guidance == "none" else f"{learner} + {guidance}"
+        """Learner and guidance, e.g. "fixmatch + prg_last"; a learner as its own paper has it stands alone."""
+        return " + ".join([self.config["learner"]["name"], *self.guidances])
+
+    @property
+    def guidances(self) -> list[str]:
+        """What was added to the learner, in the order in which it acts."""
+        own, guidance = own_guidance(self.config["learner"]["name"])["name"], self.config["guidance"]
+        names: list[str] = []
+        while guidance:
+            names.insert(0, guidance["name"])
+            guidance = guidance.get("after")
+        if names == ["none"] and own != "none":
+            return [f"without {own}"]
+        return names[1:] if names[0] in (own, "none") else names
 
     @property
     def method(self) -> dict[str, Any]:

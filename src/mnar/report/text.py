@@ -11,7 +11,7 @@ from mnar.evaluate import HEADLINE_EVALUATIONS
 from mnar.report.record import Floats, Run, by_method
 from mnar.report.tables import Row, Spread, summary
 
-PRG = ("prg", "prg_last")
+PRG = (["prg"], ["prg_last"])
 SHOWN = 0.0005  # differences print as points with one decimal; smaller ones would read as zero
 
 
@@ -20,12 +20,12 @@ def what_changed(runs: Sequence[Run]) -> str:
     methods, rows = by_method(runs), {row.method: row for row in summary(runs)}
     sentences = []
     for plain, unguided in methods.items():
-        if unguided[0].config["guidance"]["name"] != "none":
+        if unguided[0].guidances:
             continue
         clauses = [
             f"{name} {_scores(rows[plain], rows[name])}, {_classes(unguided, guided)}"
             for name, guided in methods.items()
-            if guided[0].config["guidance"]["name"] in PRG and _all_else(guided[0]) == _all_else(unguided[0])
+            if guided[0].guidances in PRG and _all_else(guided[0]) == _all_else(unguided[0])
         ]
         if clauses:
             sentences.append(f"Against {plain}, {'; '.join(clauses)}.")

@@ -1,0 +1,161 @@
+"""CoMatch (Li et al., ICCV 2021).
+
+FixMatch with soft pseudo-labels, each smoothed by those of similar images seen lately; and the embeddings of two
+strong views come together where the pseudo-labels of their images are alike.
+
+    paper      here                  meaning
+    z          z_x, z_weak, ...      embedding: projection of an image onto the unit sphere
+    p^w        probs                 prediction for the weak view
+               rectified             the same after the guidance; the memory keeps it, all else reads the smoothed one
+    q          smoothed              `rectified` mixed with the pseudo-labels of similar images
+    MB         memory_embeddings,    of the last `memory_batches` batches; those of labelled images are one-hot
+               memory_labels
+    W^q, W^z   _graph(), similarity  how alike two images are by pseudo-label, and by embedding
+    alpha      alpha                 weight of an image's own prediction in its pseudo-label
+    t          temperature           of both softmaxes over similarities
+    tau        threshold             least confidence of a pseudo-label that is used
+    T          graph_threshold       least likeness of two pseudo-labels that counts
+    lambda_cls unlabeled_weight
+    lambda_ctr contrastive_weight
+
+Where the paper and its published code differ, docs/methods/comatch.md says which is followed and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mnar import distributed
+from mnar.guidances.guidance import Guidance
+from mnar.learners.learner import Learner
+from mnar.models.classifier import Classifier, with_heads
+from mnar.models.projection import Projection, similarity
+from mnar.types import Batch, Step, Task
+
+
+class CoMatch(Learner):
+    paper = "Li et al., ICCV 2021"
+    views = ("weak", "strong", "strong2")
+    default_guidance: ClassVar[Mapping[str, Any]] = {
+        "name": "distribution_alignment",
+        "target": "uniform",
+        "window": 32,
+        "update": "before",
+    }
+
+    memory_embeddings: Tensor
+    memory_labels: Tensor
+    remembered: Tensor
+
+    def __init__(
+        self,
+        task: Task,
+        guidance: Guidance,
+        *,
+        threshold: float = 0.95,
+        graph_threshold: float = 0.8,
+        alpha: float = 0.9,
+        temperature: float = 0.2,
+        unlabeled_weight: float = 1.0,
+        contrastive_weight: float = 1.0,
+        dim: int = 64,
+        memory_batches: int = 5,
+    ) -> None:
+        super().__init__(task, guidance)
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold is {threshold}; a confidence lies between 0 and 1 (the paper uses 0.95)")
+        if not 0 <= graph_threshold <= 1:
+            raise ValueError(f"graph_threshold is {graph_threshold}; it lies between 0 and 1 (the paper uses 0.8)")
+        if not 0 <= alpha <= 1:
+            raise ValueError(f"alpha is {alpha}; a share lies between 0 and 1 (the paper uses 0.9)")
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature is {temperature}; it must be positive and finite (the paper uses 0.2)")
+        if unlabeled_weight < 0:
+            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        if contrastive_weight < 0:
+            raise ValueError(f"contrastive_weight is {contrastive_weight}; the weight of a loss cannot be negative")
+        if dim < 1:
+            raise ValueError(f"dim is {dim}; an embedding has at least 1 number (the paper uses 64)")
+        if memory_batches < 1:
+            raise ValueError(f"memory_batches is {memory_batches}; keep at least 1 (alpha=1 leaves the memory unused)")
+        if task.batch_unlabeled < 2:
+            raise ValueError(
+                f"batch_unlabeled is {task.batch_unlabeled}; CoMatch compares the images of a batch with each other: "
+                "take at least 2"
+            )
+        self.threshold, self.graph_threshold = threshold, graph_threshold
+        self.alpha, self.temperature, self.dim = alpha, temperature, dim
+        self.unlabeled_weight, self.contrastive_weight = unlabeled_weight, contrastive_weight
+
+        size = memory_batches * (task.batch_labeled + task.batch_unlabeled)
+        self.register_buffer("memory_embeddings", torch.zeros(size, dim))
+        self.register_buffer("memory_labels", torch.zeros(size, task.num_classes))
+        self.register_buffer("remembered", torch.zeros(1, dtype=torch.int64))  # images so far, those since lost too
+
+    def heads(self, model: Classifier) -> dict[str, nn.Module]:
+        return {"projection": Projection(model.num_features, self.dim, nn.LeakyReLU(0.1))}
+
+    def forward(self, model: nn.Module, batch: Batch) -> Step:
+        model = with_heads(model, "projection")
+        weak, strong, strong2 = (batch.u[view] for view in self.views)
+        sizes = [len(batch.x), len(weak), len(strong), len(strong2)]
+        # One forward for all: the batch-norm statistics are those of the whole step, as in the published code.
+        features = model.features(torch.cat([batch.x, weak, strong, strong2])).float()
+        logits_x, logits_weak, logits_strong, _ = model.head(features).split(sizes)
+        z_x, z_weak, z_strong, z_strong2 = model.heads["projection"](features).split(sizes)
+        labeled = F.cross_entropy(logits_x, batch.y)  # L_x
+
+        probs = logits_weak.detach().softmax(1)
+        rectified = self.guidance(probs, batch.u_index)
+        smoothed = self._smooth(rectified, z_weak)
+        self._remember(z_x, batch.y, z_weak, rectified)  # after it was read: no image is smoothed by itself
+        confidence, target = smoothed.max(1)
+        mask = confidence >= self.threshold
+        self.note_pseudo_labels(target, mask)
+        unlabeled = (mask * F.cross_entropy(logits_strong, smoothed, reduction="none")).mean()  # L_u^cls
+
+        # Its softmax is W^z. The gradient goes through both views, as in the published code for CIFAR.
+        logits_graph = z_strong / self.temperature @ z_strong2.T
+        contrastive = F.cross_entropy(logits_graph, self._graph(smoothed))  # L_u^ctr
+        loss = labeled + self.unlabeled_weight * unlabeled + self.contrastive_weight * contrastive
+        logs = {
+            "loss/labeled": labeled.detach(),
+            "loss/unlabeled": unlabeled.detach(),
+            "loss/contrastive": contrastive.detach(),
+            "mask_rate": mask.float().mean(),
+        }
+        return Step(loss, logs)
+
+    @torch.no_grad()
+    def _smooth(self, rectified: Tensor, z_weak: Tensor) -> Tensor:
+        """q = alpha * rectified + (1 - alpha) * sum_j a_j p_j over the memory, a = softmax(z_weak . z_j / t)"""
+        filled = torch.arange(len(self.memory_labels), device=z_weak.device) < self.remembered
+        affinity = similarity(z_weak, self.memory_embeddings, filled, self.temperature).softmax(1)
+        alpha = torch.where(self.remembered > 0, self.alpha, 1.0)  # with nothing in memory there is only its own
+        return alpha * rectified + (1 - alpha) * (affinity @ self.memory_labels)
+
+    @torch.no_grad()
+    def _remember(self, z_x: Tensor, y: Tensor, z_weak: Tensor, rectified: Tensor) -> None:
+        """Write this batch, labelled images first, over the oldest."""
+        embeddings = torch.cat([distributed.gather(z_x), distributed.gather(z_weak)])
+        onehot = F.one_hot(distributed.gather(y), self.task.num_classes)
+        labels = torch.cat([onehot, distributed.gather(rectified)])
+
+        place = self.remembered + torch.arange(len(labels), device=labels.device)
+        place = place.remainder(len(self.memory_labels))
+        self.memory_embeddings[place] = embeddings
+        self.memory_labels[place] = labels
+        self.remembered += len(labels)
+
+    @torch.no_grad()
+    def _graph(self, smoothed: Tensor) -> Tensor:
+        """W^q: how much each image of the batch counts as another view of each, rows of sum 1, [n, n]"""
+        graph = (smoothed @ smoothed.T).fill_diagonal_(1)
+        graph *= graph >= self.graph_threshold
+        return graph / graph.sum(1, keepdim=True)

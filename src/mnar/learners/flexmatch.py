@@ -1,0 +1,108 @@
+"""FlexMatch (Zhang et al., NeurIPS 2021).
+
+FixMatch with a threshold for each class: the fewer samples a class has been given with confidence, the lower it is.
+
+    paper     here               meaning
+    u^n       selected           class last given to each unlabelled sample with confidence; -1: none so far
+    sigma_t   counts             how many samples have each of these classes, "none" first              Eq. 5
+    beta_t    learning_effect    sigma over its largest entry, or over those with none if they are more   Eq. 6, 11
+    T_t       class_thresholds   tau * M(beta), M(b) = b / (2 - b)                                       Eq. 7, 12
+    tau       threshold          least confidence of a pseudo-label that is used, for the class learnt best
+    lambda    unlabeled_weight
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mnar import distributed
+from mnar.guidances.guidance import Guidance
+from mnar.learners.learner import Learner
+from mnar.types import Batch, Step, Task
+
+
+class FlexMatch(Learner):
+    paper = "Zhang et al., NeurIPS 2021"
+    views = ("weak", "strong")
+
+    selected: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        task: Task,
+        guidance: Guidance,
+        *,
+        threshold: float = 0.95,
+        unlabeled_weight: float = 1.0,
+        warmup: bool = True,
+    ) -> None:
+        super().__init__(task, guidance)
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold is {threshold}; a confidence lies between 0 and 1 (the paper uses 0.95)")
+        if unlabeled_weight < 0:
+            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        self.threshold, self.unlabeled_weight, self.warmup = threshold, unlabeled_weight, warmup
+
+        # One row more than there are samples: rows of a batch that select nothing write there.
+        self.register_buffer("selected", torch.full((task.num_unlabeled + 1,), -1, dtype=torch.int32))
+        counts = torch.zeros(task.num_classes + 1, dtype=torch.int64)
+        counts[0] = task.num_unlabeled
+        self.register_buffer("counts", counts)
+
+    def forward(self, model: nn.Module, batch: Batch) -> Step:
+        weak, strong = batch.u["weak"], batch.u["strong"]
+        # One forward for all: the batch-norm statistics are those of the whole step, as in FixMatch.
+        logits = model(torch.cat([batch.x, weak, strong])).float()
+        logits_x, logits_weak, logits_strong = logits.split([len(batch.x), len(weak), len(strong)])
+        labeled = F.cross_entropy(logits_x, batch.y)
+
+        probs = logits_weak.detach().softmax(1)
+        rectified = self.guidance(probs, batch.u_index)
+        confidence, target = rectified.max(1)
+        mask = confidence >= self.class_thresholds[target]
+        self.note_pseudo_labels(target, mask)
+        # After the mask, and by the fixed threshold: a class must not count what its own low threshold let in.
+        self._select(target, confidence >= self.threshold, batch.u_index)
+
+        unlabeled = (mask * F.cross_entropy(logits_strong, target, reduction="none")).mean()  # Eq. 8
+        loss = labeled + self.unlabeled_weight * unlabeled  # Eq. 9
+        logs = {
+            "loss/labeled": labeled.detach(),
+            "loss/unlabeled": unlabeled.detach(),
+            "mask_rate": mask.float().mean(),
+            "selected_share": 1 - self.counts[0] / self.task.num_unlabeled,
+        }
+        return Step(loss, logs)
+
+    @property
+    def learning_effect(self) -> Tensor:
+        """beta: how far each class has been learnt, against the one learnt best, [k] in 0..1."""
+        per_class = self.counts[1:]
+        most = self.counts.max() if self.warmup else per_class.max()
+        return per_class / most.clamp(min=1)  # Eq. 11; without the warm-up Eq. 6
+
+    @property
+    def class_thresholds(self) -> Tensor:
+        """T: the least confidence of a pseudo-label that is used, [k]."""
+        effect = self.learning_effect
+        return self.threshold * effect / (2 - effect)  # Eq. 12
+
+    def _select(self, target: Tensor, confident: Tensor, index: Tensor) -> None:
+        """Remember the classes that were given with confidence, and move the counts accordingly.  Eq. 5"""
+        label = distributed.gather(torch.where(confident, target, -1).to(torch.int32))
+        index = distributed.gather(index)
+
+        # A sample may stand in the batch more than once; as in a sequential loop, its last confident row decides.
+        # Sorted by sample, and those with confidence behind the others, that is the last row of each sample.
+        order = (2 * index + (label >= 0)).argsort(stable=True)
+        label, index = label[order], index[order]
+        final = ~F.pad(index[1:] == index[:-1], (0, 1))
+        chosen = final & (label >= 0)
+
+        before = self.selected[index]
+        moved = chosen.to(self.counts.dtype)
+        self.counts.scatter_add_(0, before.long() + 1, -moved).scatter_add_(0, label.long() + 1, moved)
+        self.selected[torch.where(chosen, index, self.task.num_unlabeled)] = torch.where(chosen, label, -1)

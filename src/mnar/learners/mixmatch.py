@@ -1,0 +1,75 @@
+"""MixMatch (Berthelot et al., NeurIPS 2019).
+
+Guess an unlabelled image's label from the average prediction for two weak views, sharpen it, and train on mixtures of
+any two images, labelled or not, and of their labels.
+
+    paper     here              meaning
+    q_bar     probs             prediction for the K = 2 weak views, averaged
+              rectified         the same after the guidance; everything downstream reads it
+    q         guess             sharpened with temperature T
+    W         pool, targets     all images of the step and their labels, given or guessed
+    alpha     alpha             of Beta(alpha, alpha), which the weights of a mixture come from
+    lambda'   weight            of a row against the row it is mixed with, at least 1/2
+    lambda_U  unlabeled_weight  grows from 0 over the first `ramp` of training
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mnar.guidances.guidance import Guidance
+from mnar.learners.learner import Learner
+from mnar.learners.mixing import check_mixing, draw_mixing, mix, sharpen
+from mnar.learners.ramp import check_ramp, linear_ramp
+from mnar.models.batch_norm import statistics_kept
+from mnar.types import Batch, Step, Task
+
+
+class MixMatch(Learner):
+    paper = "Berthelot et al., NeurIPS 2019"
+    views = ("weak", "weak2")
+    unlabeled_ratio = 1
+
+    def __init__(
+        self,
+        task: Task,
+        guidance: Guidance,
+        *,
+        temperature: float = 0.5,
+        alpha: float = 0.75,
+        unlabeled_weight: float = 75.0,
+        ramp: float = 1 / 64,
+    ) -> None:
+        super().__init__(task, guidance)
+        check_mixing(temperature, alpha)
+        check_ramp(ramp)
+        if unlabeled_weight < 0:
+            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        self.temperature, self.alpha = temperature, alpha
+        self.unlabeled_weight, self.ramp = unlabeled_weight, ramp
+
+    def forward(self, model: nn.Module, batch: Batch) -> Step:
+        weak = torch.cat([batch.u["weak"], batch.u["weak2"]])
+        with torch.no_grad(), statistics_kept(model):
+            probs_of_views = model(weak).float().softmax(1).chunk(2)
+        probs = (probs_of_views[0] + probs_of_views[1]) / 2  # Eq. 6
+        rectified = self.guidance(probs, batch.u_index)
+        guess = sharpen(rectified, self.temperature)  # Eq. 7
+        label = guess.argmax(1)
+        self.note_pseudo_labels(label, torch.ones_like(label, dtype=torch.bool))
+
+        pool = torch.cat([batch.x, weak])
+        targets = torch.cat([F.one_hot(batch.y, self.task.num_classes).float(), guess.repeat(2, 1)])
+        weight, order = draw_mixing(len(pool), self.alpha, pool.device)  # Eq. 8, 9
+        pool, targets = mix(pool, weight, order), mix(targets, weight, order)  # Eq. 10, 11
+
+        # One forward for all: the batch-norm statistics are those of the whole mixture.
+        sizes = [len(batch.x), len(weak)]
+        logits_x, logits_u = model(pool).float().split(sizes)
+        targets_x, targets_u = targets.split(sizes)
+        labeled = F.cross_entropy(logits_x, targets_x)  # Eq. 3
+        unlabeled = F.mse_loss(logits_u.softmax(1), targets_u)  # Eq. 4
+        loss = labeled + self.unlabeled_weight * linear_ramp(self.progress, self.ramp) * unlabeled  # Eq. 5
+        return Step(loss, {"loss/labeled": labeled.detach(), "loss/unlabeled": unlabeled.detach()})

@@ -1,0 +1,70 @@
+"""Pseudo-Label (Lee, ICML 2013 workshop).
+
+Take the class predicted for an unlabelled sample, where that is confident, for its label.
+
+    paper    here         meaning
+    f'       logits_u     prediction for the unlabelled sample; the gradient goes through it
+             rectified    its softmax after the guidance; everything downstream reads it
+    y'       target       its arg-max                                                                Eq. 14
+             threshold    least confidence of a pseudo-label that is used
+    alpha(t) unlabeled_weight * linear_ramp(progress, ramp)
+
+Where the paper and published codes differ, docs/methods/pseudo_label.md says which is followed and why.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mnar.guidances.guidance import Guidance
+from mnar.learners.learner import Learner
+from mnar.learners.ramp import check_ramp, linear_ramp
+from mnar.types import Batch, Step, Task
+
+
+class PseudoLabel(Learner):
+    paper = "Lee, ICML 2013 workshop"
+    views = ("weak",)
+    suits = ("images", "tables")
+    unlabeled_ratio = 1
+
+    def __init__(
+        self,
+        task: Task,
+        guidance: Guidance,
+        *,
+        threshold: float = 0.95,
+        unlabeled_weight: float = 1.0,
+        ramp: float = 0.4,
+    ) -> None:
+        super().__init__(task, guidance)
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold is {threshold}; a confidence lies between 0 and 1 (0: use every pseudo-label)")
+        if unlabeled_weight < 0:
+            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        check_ramp(ramp)
+        self.threshold, self.unlabeled_weight, self.ramp = threshold, unlabeled_weight, ramp
+
+    def forward(self, model: nn.Module, batch: Batch) -> Step:
+        weak = batch.u["weak"]
+        # One forward for all: the batch-norm statistics are those of the whole step.
+        logits_x, logits_u = model(torch.cat([batch.x, weak])).float().split([len(batch.x), len(weak)])
+        labeled = F.cross_entropy(logits_x, batch.y)
+
+        probs = logits_u.detach().softmax(1)
+        rectified = self.guidance(probs, batch.u_index)
+        confidence, target = rectified.max(1)  # Eq. 14
+        mask = confidence >= self.threshold
+        self.note_pseudo_labels(target, mask)
+
+        # The mean is over all of the batch: few confident samples make a small loss, not a noisy one.
+        unlabeled = (mask * F.cross_entropy(logits_u, target, reduction="none")).mean()
+        loss = labeled + self.unlabeled_weight * linear_ramp(self.progress, self.ramp) * unlabeled  # Eq. 15
+        logs = {
+            "loss/labeled": labeled.detach(),
+            "loss/unlabeled": unlabeled.detach(),
+            "mask_rate": mask.float().mean(),
+        }
+        return Step(loss, logs)

@@ -1,0 +1,141 @@
+"""ReMixMatch (Berthelot et al., ICLR 2020).
+
+Label an unlabelled image by the prediction for its weak view, aligned with the labelled class mix and sharpened; give
+that label to strong views of it as well, train on mixtures as MixMatch does, and let a second head tell how far an
+image was turned.
+
+    paper        here              meaning
+    q_b          probs             prediction for the weak view, the anchor
+    q~_b         rectified         the same after the guidance (by default, distribution alignment); all else reads it
+    q            guess             sharpened with temperature T
+    K            strong_views      strong views of an image
+    alpha        alpha             of Beta(alpha, alpha), which the weights of a mixture come from
+    lambda_U     unlabeled_weight  of mixtures around unlabelled images; grows from 0 over the first `ramp` of training
+    lambda_U^_1  strong_weight     of the first strong view as it is; grows likewise
+    lambda_r     rotation_weight   of telling by how many quarter turns the first strong view was turned
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mnar.guidances.guidance import Guidance
+from mnar.learners.learner import Learner
+from mnar.learners.mixing import check_mixing, draw_mixing, mix, sharpen
+from mnar.learners.ramp import check_ramp, linear_ramp
+from mnar.models.batch_norm import statistics_kept
+from mnar.models.classifier import Classifier
+from mnar.types import Batch, Step, Task
+
+NUM_TURNS = 4  # by 0, 90, 180 and 270 degrees
+MOST_STRONG_VIEWS = 9  # "strong9": a view's number is one digit
+
+
+class ReMixMatch(Learner):
+    paper = "Berthelot et al., ICLR 2020"
+    views: tuple[str, ...] = ("weak", "strong", "strong2")
+    unlabeled_ratio = 1
+    default_guidance: ClassVar[Mapping[str, Any]] = {
+        "name": "distribution_alignment",
+        "target": "labeled",
+        "window": 128,
+        "update": "after",
+    }
+
+    def __init__(
+        self,
+        task: Task,
+        guidance: Guidance,
+        *,
+        strong_views: int = 2,
+        temperature: float = 0.5,
+        alpha: float = 0.75,
+        unlabeled_weight: float = 1.5,
+        strong_weight: float = 0.5,
+        rotation_weight: float = 0.5,
+        ramp: float = 1 / 64,
+    ) -> None:
+        super().__init__(task, guidance)
+        if not 1 <= strong_views <= MOST_STRONG_VIEWS:
+            raise ValueError(f"strong_views is {strong_views}; choose from 1 to {MOST_STRONG_VIEWS}")
+        check_mixing(temperature, alpha)
+        check_ramp(ramp)
+        for name, weight in {
+            "unlabeled_weight": unlabeled_weight,
+            "strong_weight": strong_weight,
+            "rotation_weight": rotation_weight,
+        }.items():
+            if weight < 0:
+                raise ValueError(f"{name} is {weight}; the weight of a loss cannot be negative")
+        if task.batch_unlabeled < NUM_TURNS:
+            raise ValueError(
+                f"batch_unlabeled is {task.batch_unlabeled}; ReMixMatch turns each quarter of the batch "
+                f"by another angle: take at least {NUM_TURNS}"
+            )
+        self.views = ("weak", "strong", *(f"strong{number}" for number in range(2, strong_views + 1)))
+        self.temperature, self.alpha, self.ramp = temperature, alpha, ramp
+        self.unlabeled_weight, self.strong_weight = unlabeled_weight, strong_weight
+        self.rotation_weight = rotation_weight
+
+    def heads(self, model: Classifier) -> dict[str, nn.Module]:
+        return {"rotation": nn.Linear(model.num_features, NUM_TURNS)}
+
+    def forward(self, model: nn.Module, batch: Batch) -> Step:
+        model = cast(Classifier, model)  # or the engine's network, which offers the same
+        weak, strong = batch.u["weak"], [batch.u[view] for view in self.views[1:]]
+        with torch.no_grad(), statistics_kept(model):
+            probs = model(weak).float().softmax(1)
+        rectified = self.guidance(probs, batch.u_index)
+        guess = sharpen(rectified, self.temperature)
+        label = guess.argmax(1)
+        self.note_pseudo_labels(label, torch.ones_like(label, dtype=torch.bool))
+
+        pool = torch.cat([batch.x, weak, *strong])
+        targets = torch.cat([F.one_hot(batch.y, self.task.num_classes).float(), guess.repeat(len(self.views), 1)])
+        weight, order = draw_mixing(len(pool), self.alpha, pool.device)
+        pool, targets = mix(pool, weight, order), mix(targets, weight, order)
+        turned, turns = turn_by_quarters(strong[0])
+
+        # One forward for all: the batch-norm statistics are those of the whole step.
+        features = model.features(torch.cat([pool, strong[0], turned])).float()
+        features, features_turned = features.split([len(pool) + len(weak), len(weak)])
+        sizes = [len(batch.x), len(pool) - len(batch.x)]
+        logits_x, logits_u, logits_strong = model.head(features).split([*sizes, len(weak)])
+        targets_x, targets_u = targets.split(sizes)
+        labeled = F.cross_entropy(logits_x, targets_x)
+        unlabeled = F.cross_entropy(logits_u, targets_u)
+        strong_alone = F.cross_entropy(logits_strong, guess)
+        rotation = F.cross_entropy(model.heads["rotation"](features_turned), turns)
+
+        ramp = linear_ramp(self.progress, self.ramp)
+        guessed = self.unlabeled_weight * unlabeled + self.strong_weight * strong_alone
+        loss = labeled + ramp * guessed + self.rotation_weight * rotation
+        logs = {
+            "loss/labeled": labeled.detach(),
+            "loss/unlabeled": unlabeled.detach(),
+            "loss/strong": strong_alone.detach(),
+            "loss/rotation": rotation.detach(),
+        }
+        return Step(loss, logs)
+
+
+def turn_by_quarters(images: Tensor) -> tuple[Tensor, Tensor]:
+    """The first quarter of a batch as it is, the second turned once by 90 degrees, and so on; how often each was."""
+    height, width = images.shape[-2:]
+    if height != width:
+        raise ValueError(
+            f"images are {height}x{width}; ReMixMatch turns them by 90 degrees: make them square, or choose another "
+            "learner, e.g. --learner fixmatch"
+        )
+    quarters = images.tensor_split(NUM_TURNS)
+    turned = torch.cat([quarter.rot90(number, (-2, -1)) for number, quarter in enumerate(quarters)])
+    turns = torch.cat(
+        [torch.full((len(quarter),), number, device=images.device) for number, quarter in enumerate(quarters)]
+    )
+    # Turning swaps the strides of rows and columns; the copy is in the memory format of the images.
+    return torch.empty_like(images).copy_(turned), turns
