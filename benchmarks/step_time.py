@@ -1,7 +1,8 @@
-"""What one training step costs: guidances side by side in one process, start-up, host syncs, and where the time goes.
+"""What one training step costs: methods side by side in one process, start-up, host syncs, and where the time goes.
 
     python benchmarks/step_time.py                                # WRN-28-2, 64 + 448 + 448, PRG against no guidance
-    python benchmarks/step_time.py --width 8 --guidances prg      # WRN-28-8
+    python benchmarks/step_time.py --width 8 --methods fixmatch+prg                    # WRN-28-8
+    python benchmarks/step_time.py --methods fixmatch flexmatch simmatch comatch@288   # with 288 unlabelled images
     python benchmarks/step_time.py --set engine.fused=false       # torch.compile's batch-norm kernels instead of ours
     python benchmarks/step_time.py --device cpu --steps 3 --dataset digits
 
@@ -27,6 +28,7 @@ for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
     os.environ.setdefault(cache, tempfile.mkdtemp())
 
 import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 from mnar.recipes import configure  # noqa: E402
 from mnar.run import load_data, make_split, make_trainer  # noqa: E402
@@ -49,17 +51,23 @@ def random_images(num_classes: int) -> DataSet:
 
 
 class Bench:
-    """A trainer that takes timed steps."""
+    """A trainer that takes timed steps of a method, e.g. "fixmatch+prg@448"."""
 
-    def __init__(self, guidance: str, arguments: argparse.Namespace) -> None:
+    def __init__(self, method: str, arguments: argparse.Namespace) -> None:
+        names, _, batch_unlabeled = method.partition("@")
+        learner, _, guidance = names.partition("+")
         settings = [f"engine.device={arguments.device}", *arguments.set]
         if arguments.width:
             settings.append(f"model.width={arguments.width}")
-        config = configure(dataset=arguments.dataset, guidance=guidance, settings=settings, seed=1)
+        if batch_unlabeled:
+            settings.append(f"train.batch_unlabeled={batch_unlabeled}")
+        config = configure(
+            dataset=arguments.dataset, learner=learner, guidance=guidance or None, settings=settings, seed=1
+        )
         synthetic = {"cifar10": 10, "cifar100": 100}
         on_disk = arguments.dataset not in synthetic
         data = load_data(config) if on_disk else random_images(synthetic[arguments.dataset])
-        self.guidance = guidance
+        self.method = method
         self.trainer: Trainer = make_trainer(config, data, make_split(config, data))
         self.trainer.warm_up()
         self.take_step = self.trainer.engine.step(self.trainer.step)
@@ -70,6 +78,20 @@ class Bench:
             self.trainer.loader.seek(self.num_steps)
             self.take_step()
             self.num_steps += 1
+
+    def images_through_the_network(self) -> int:
+        """In one step, which must not be a captured one yet: what only guesses labels goes through it too."""
+        counted, model = [], self.trainer.model
+        features = model.features
+
+        def counting(x: Tensor) -> Tensor:
+            counted.append(len(x))
+            return features(x)
+
+        model.features = counting  # type: ignore[method-assign]
+        self.steps(1)
+        del model.features
+        return sum(counted)
 
     def milliseconds(self, count: int) -> float:
         """A step's time, from the device's own clock where it has one."""
@@ -82,7 +104,7 @@ class Bench:
         self.steps(count)
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) / count
+        return float(start.elapsed_time(end)) / count
 
     def finish(self) -> None:
         if self.trainer.engine.device.type == "cuda":
@@ -119,19 +141,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--width", type=int, default=0, help="of the wide ResNet; 0: the data set's default")
-    parser.add_argument("--guidances", nargs="+", default=["prg", "none"])
+    parser.add_argument("--methods", nargs="+", default=["fixmatch+prg", "fixmatch"])
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--steps", type=int, default=100, help="in a block; five blocks a guidance, in turns")
+    parser.add_argument("--steps", type=int, default=100, help="in a block; five blocks a method, in turns")
     parser.add_argument("--sync-steps", type=int, default=1000, help="steps that are watched for host syncs")
     parser.add_argument("--profile", action="store_true", help="also where the time goes")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.OPTION=VALUE")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     arguments = parser.parse_args()
 
-    benches = []
-    for guidance in arguments.guidances:
-        bench = Bench(guidance, arguments)
-        bench.steps(1)
+    benches: list[Bench] = []
+    num_images: list[int] = []
+    for method in arguments.methods:
+        bench = Bench(method, arguments)
+        num_images.append(bench.images_through_the_network())
         bench.finish()
         if not benches:
             first_step_s = time.perf_counter() - BEGAN
@@ -151,18 +174,29 @@ def main() -> None:
         "cuda_graph": engine.cuda_graph,
         "start_to_first_step_s": round(first_step_s, 1),
     }
-    for column, bench in enumerate(benches):
-        times = [block[column] for block in blocks]
-        figures[f"{bench.guidance}_ms"] = round(statistics.median(times), 3)
-        figures[f"{bench.guidance}_ms_range"] = [round(min(times), 3), round(max(times), 3)]
-    if {"prg", "none"} <= set(arguments.guidances):
-        prg, none = arguments.guidances.index("prg"), arguments.guidances.index("none")
-        figures["prg_over_none"] = round(statistics.median(block[prg] / block[none] for block in blocks), 4)
+    reference = arguments.methods.index("fixmatch") if "fixmatch" in arguments.methods else 0
+    figures["methods"] = {
+        bench.method: {
+            "ms": round(statistics.median(block[column] for block in blocks), 3),
+            "ms_range": [round(choose(block[column] for block in blocks), 3) for choose in (min, max)],
+            "images": num_images[column],
+            f"ms_over_{arguments.methods[reference]}": round(
+                statistics.median(block[column] / block[reference] for block in blocks), 4
+            ),
+            f"images_per_s_over_{arguments.methods[reference]}": round(
+                statistics.median(block[reference] / block[column] for block in blocks)
+                * (num_images[column] / num_images[reference]),
+                4,
+            ),
+        }
+        for column, bench in enumerate(benches)
+    }
     if on_gpu:
         figures[f"host_syncs_in_{arguments.sync_steps}_steps"] = benches[0].count_syncs(arguments.sync_steps)
         figures["memory_gb"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
     for name, value in figures.items():
-        print(f"{name:28} {value}")
+        for line, content in value.items() if isinstance(value, dict) else [(name, value)]:
+            print(f"{line:28} {content}")
     if arguments.profile and on_gpu:
         kernels = benches[0].profile(20)
         by_kind: dict[str, float] = defaultdict(float)

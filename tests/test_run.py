@@ -150,7 +150,9 @@ def test_a_table_for_a_learner_with_strong_views_is_refused_before_anything_is_w
     np.savez(tmp_path / "own.npz", x_train=table, y_train=labels, x_test=table, y_test=labels)
     settings = ["model.name=mlp", "protocol.gamma=5", "train.batch_unlabeled=8", "engine.device=cpu"]
     config = configure(dataset="npz", data=str(tmp_path / "own.npz"), learner="fixmatch", settings=settings)
-    with pytest.raises(ValueError, match=r"fixmatch is for images, and npz has tables; choose --learner from .*supervised"):
+    with pytest.raises(
+        ValueError, match=r"fixmatch is for images, and npz has tables; choose --learner from .*supervised"
+    ):
         new_run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -131,8 +131,8 @@ def train(
         recipe=recipe, dataset=dataset, data=str(data) if data else None, protocol=protocol, learner=learner,
         guidance=guidance, iterations=iterations, seed=seed, settings=settings or (),
     )  # fmt: skip
-    name = f"{config.dataset.name}-{config.protocol.name}-{config.learner.name}-{config.guidance.full_name}-seed{config.seed}"
-    folder = out or Path("runs") / name
+    method = f"{config.learner.name}-{config.guidance.full_name}"
+    folder = out or Path("runs") / f"{config.dataset.name}-{config.protocol.name}-{method}-seed{config.seed}"
     with TerminalDisplay(console) as terminal, also_written(folder, terminal) as display:
         new_run(config, folder, display)
     _print_headline(folder)

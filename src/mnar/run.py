@@ -59,7 +59,7 @@ def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> 
     data = load_data(config)
     rows = make_split(config, data)
     trainer = make_trainer(config, data, rows)
-    _check_views(config, data, trainer)
+    _check_views(config, data, rows, trainer)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         _refuse_used(folder)  # by another process, meanwhile
@@ -113,10 +113,12 @@ def make_model(config: RunConfig, data: DataSet) -> Classifier:
     return make(tuple(data.train_x.shape[1:]), len(data.class_names), **config.model.options)
 
 
-def make_augment(config: RunConfig, data: DataSet) -> nn.Module:
+def make_augment(config: RunConfig, data: DataSet, rows: Split | None = None) -> nn.Module:
+    """The views; with `rows`, a table also has the one that draws from all of the unlabelled set."""
     if data.is_image:
         return Augment(data.mean, data.std, **config.augment)
-    return Standardize(data.mean, data.std)
+    table = None if rows is None else data.train_x[torch.from_numpy(rows.unlabeled_index)]
+    return Standardize(data.mean, data.std, table)
 
 
 def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
@@ -139,13 +141,13 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
         raise ValueError(f"{config.learner.name} makes no pseudo-labels to guide; choose --guidance none")
     if options.iterations < learner.generations:
         raise ValueError(
-            f"train.iterations is {options.iterations}, less than a step for each of {learner.generations} generations; "
+            f"train.iterations is {options.iterations}, not even a step for each of {learner.generations} generations; "
             "choose more steps, or fewer generations with --set learner.generations=2"
         )
     loader = Loader(
         data,
         rows,
-        engine.augmentation(make_augment(config, data)),
+        engine.augmentation(make_augment(config, data, rows if "marginal" in learner.views else None)),
         views=learner.views,
         labeled_view=learner.labeled_view,
         batch_labeled=options.batch_labeled,
@@ -177,11 +179,12 @@ def _check_suits(config: RunConfig, data: DataSet) -> None:
         )
 
 
-def _check_views(config: RunConfig, data: DataSet, trainer: Trainer) -> None:
+def _check_views(config: RunConfig, data: DataSet, rows: Split, trainer: Trainer) -> None:
     """Make each view of one sample: what the data cannot give shows now, not in the first step."""
-    augment = make_augment(config, data)
+    views = {"id", trainer.learner.labeled_view, *trainer.learner.views}
+    augment = make_augment(config, data, rows if "marginal" in views else None)
     with torch.random.fork_rng(devices=[]):
-        for view in {"id", trainer.learner.labeled_view, *trainer.learner.views}:
+        for view in views:
             augment(data.train_x[:1], view)
 
 

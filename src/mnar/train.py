@@ -103,6 +103,7 @@ class Trainer:
         self.lr = torch.tensor(options.lr, device=engine.device)
         self.optimizer = self._make_optimizer()
         self.steps_done = torch.zeros((), dtype=torch.int64, device=engine.device)
+        self.generation = 0
         self.meters = Meters(learner.task.num_classes, engine.device)
         self.test_x, self.test_y = data.test_x.to(engine.device), data.test_y.to(engine.device)
 
@@ -115,9 +116,9 @@ class Trainer:
             weight_decay=self.options.weight_decay,
         )
 
-    @property
-    def steps_per_generation(self) -> int:
-        return math.ceil(self.options.iterations / self.learner.generations)
+    def generation_end(self, generation: int) -> int:
+        """Its last step; generations are as long as each other, up to a step."""
+        return (generation + 1) * self.options.iterations // self.learner.generations
 
     @property
     def notes_pseudo_labels(self) -> bool:
@@ -154,7 +155,8 @@ class Trainer:
     def step(self) -> None:
         """One training step: only device work, so all of it can be one CUDA graph."""
         batch = self.loader.batch()
-        progress = self.steps_done.remainder(self.steps_per_generation) / self.steps_per_generation
+        began, end = self.generation_end(self.generation - 1), self.generation_end(self.generation)
+        progress = (self.steps_done - began) / (end - began)
         self.learner.progress.copy_(progress)
         loss, logs = self.learner(self.network, batch)
 
@@ -191,7 +193,7 @@ class Trainer:
         }
         matrices = {"test_confusion": confusion}
         if self.learner.generations > 1:
-            line["generation"] = (step - 1) // self.steps_per_generation
+            line["generation"] = self.generation
         if self.loader.selection is not None:
             line["selection"] = self._selection_scores(self.loader.selection)
         if self.notes_pseudo_labels:
@@ -221,8 +223,7 @@ class Trainer:
 
     def next_generation(self) -> Selection | None:
         """Label the unlabelled set with what was learned, then begin anew with a fresh network."""
-        generation = int(self.steps_done) // self.steps_per_generation  # of the one that begins
-        selection = self.learner.relabel(self.predict, generation - 1)
+        selection = self.learner.relabel(self.predict, self.generation)
         if selection is not None:
             self.loader.adopt(selection)
         if self.renew is None:
@@ -230,6 +231,7 @@ class Trainer:
         self.model.load_state_dict(self.renew().state_dict())
         self.average.restart()
         self.optimizer = self._make_optimizer()
+        self.generation += 1
         return selection
 
     @torch.no_grad()
@@ -257,6 +259,7 @@ class Trainer:
         on_gpu = self.engine.device.type == "cuda"
         return {
             "steps_done": int(self.steps_done),
+            "generation": self.generation,
             "model": self.model.state_dict(),
             "average": self.average.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -271,6 +274,7 @@ class Trainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps_done.fill_(state["steps_done"])
+        self.generation = state["generation"]
         self.model.load_state_dict(state["model"])
         self.average.model.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -305,13 +309,14 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         recorder.stepped(step)
 
         is_last, stop = step == options.iterations, recorder.stop_requested
-        ends_generation = step % trainer.steps_per_generation == 0 and not is_last
+        ends_generation = step == trainer.generation_end(trainer.generation) and not is_last
         if is_last or ends_generation or step % options.eval_every == 0:
             recorder.evaluation(trainer.evaluate(step))
         elif step % options.log_every == 0 or stop:
             recorder.progress(step, trainer.meters.means(), trainer.meters.pseudo_label_share())
         if ends_generation:
-            recorder.generation(step // trainer.steps_per_generation, trainer.next_generation())
+            selection = trainer.next_generation()
+            recorder.generation(trainer.generation, selection)
             take_step = trainer.engine.step(trainer.step)  # a graph of the new optimiser
         if is_last or stop or ends_generation or step % options.save_every == 0:
             if not trainer.is_finite():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -122,12 +123,18 @@ def test_the_guidance_is_shown_the_clean_rows_softmax_once(consistency: Any) -> 
 def test_gradients_come_from_labelled_rows_and_copies_only_and_the_encoder_stays_frozen(consistency: Any) -> None:
     learner = Vime(TASK, NoGuidance(TASK), consistency=consistency)
     model, _ = make_model(learner)
-    of_encoded: list[Tensor] = []
-    model.layers.register_full_backward_pre_hook(lambda _, gradients: of_encoded.append(gradients[0]))
+    logits: list[Tensor] = []
+
+    def keep(_: object, inputs: object, output: Tensor) -> None:
+        output.retain_grad()
+        logits.append(output)
+
+    model.register_forward_hook(keep)
     learner(model, make_batch()).loss.backward()
     assert all(parameter.grad is None for parameter in model.encoder.parameters())
     assert all(p.grad is not None and p.grad.any() for p in (*model.layers.parameters(), *model.head.parameters()))
-    labeled, clean, copies = of_encoded[0].split([NUM_LABELED, BATCH_UNLABELED, 3 * BATCH_UNLABELED])
+    assert logits[0].grad is not None
+    labeled, clean, copies = logits[0].grad.split([NUM_LABELED, BATCH_UNLABELED, 3 * BATCH_UNLABELED])
     assert labeled.any()
     assert not clean.any(), "no gradient goes through a pseudo-label"
     assert copies.any()
@@ -145,8 +152,7 @@ def test_a_corrupted_column_is_the_batchs_turned_by_an_own_number_of_rows() -> N
             assert list(column) == [(row + shift) % num_rows for row in range(num_rows)]
             shifts.append(shift)
     # Uniform, and independent of the column beside it: 1200 draws of 7, and 1199 neighbours of 49.
-    for counts in (Counter(shifts), Counter(zip(shifts, shifts[1:], strict=False))):
-        size = num_rows if counts.keys() <= set(range(num_rows)) else num_rows**2
+    for counts, size in ((Counter(shifts), num_rows), (Counter(pairwise(shifts)), num_rows**2)):
         expected = sum(counts.values()) / size
         chi_square = sum((count - expected) ** 2 / expected for count in counts.values())
         assert len(counts) == size
@@ -182,10 +188,8 @@ def test_state_dict_into_a_fresh_learner_continues_bit_for_bit() -> None:
         learner(model, make_batch(seed))
     resumed.load_state_dict(learner.state_dict())
     for seed in range(4, 8):
-        losses = []
-        for each in (learner, resumed):
-            losses.append(each(model, make_batch(seed)).loss)  # the batch seeds the corruption, too
-        assert torch.equal(losses[0], losses[1])
+        step, again = learner(model, make_batch(seed)), resumed(model, make_batch(seed))  # that seeds the masks, too
+        assert torch.equal(step.loss, again.loss)
 
 
 @pytest.mark.parametrize(

@@ -107,27 +107,32 @@ def test_labels_and_labelled_rows_take_no_part() -> None:
     assert learner.pseudo_labels.tolist() == [-1] * NUM_ROWS
 
 
-def test_changed_cells_of_digits_are_found_better_than_by_knowing_how_often_each_column_changes() -> None:
+def test_digits_are_learned_beyond_what_each_column_alone_tells() -> None:
     rows = torch.from_numpy(load_digits().data).float() / 16
     views = Standardize((0.0,) * 64, (1.0,) * 64, rows)
     task = Task(10, len(rows), batch_labeled=128, batch_unlabeled=128)
     torch.manual_seed(0)
     learner, model = VimeSelf(task, NoGuidance(task)), EncoderMLP((64,), 10)
     model.heads.update(learner.heads(model))
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01, alpha=0.9)
+
+    def batch_of(index: Tensor) -> Batch:
+        return Batch(rows[:0], index[:0], index[:0], {view: views(rows[index], view) for view in learner.views}, index)
+
+    for _ in range(1000):
+        loss = learner(model, batch_of(torch.randint(len(rows), (128,)))).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
     shown: list[Tensor] = []
     model.encoder.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, alpha=0.9)
-    for _ in range(300):
-        index = torch.randint(len(rows), (128,))
-        batch = Batch(rows[:0], index[:0], index[:0], {view: views(rows[index], view) for view in learner.views}, index)
-        step = learner(model, batch)
-        optimizer.zero_grad()
-        step.loss.backward()
-        optimizer.step()
-    changed = (shown[-1] != batch.u["id"]).float().mean(0)
+    logs = learner(model, batch_of(torch.arange(len(rows)))).logs
+    changed = (shown[0] != rows).float().mean(0)
     entropy = torch.special.entr(changed) + torch.special.entr(1 - changed)
-    assert step.logs["loss/mask"] < 0.9 * entropy.mean()
-    assert step.logs["loss/feature"] < 0.7 * rows.var(0, correction=0).mean()
+    # The best that can be done without looking at the row: how often a column changes, and its mean.
+    assert logs["loss/mask"] < 0.97 * entropy.mean()
+    assert logs["loss/feature"] < 0.5 * rows.var(0, correction=0).mean()
 
 
 @pytest.mark.parametrize(

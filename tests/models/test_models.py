@@ -7,7 +7,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mnar.models import MLP, MODELS, Classifier, ResNet18, SmallCNN, WideResNet
 
-SMALL_INPUTS = {"wide_resnet": (3, 16, 16), "resnet18": (3, 64, 64), "mlp": (3, 8, 8), "small_cnn": (1, 8, 8)}
+SMALL_INPUTS = {
+    "wide_resnet": (3, 16, 16),
+    "resnet18": (3, 64, 64),
+    "mlp": (3, 8, 8),
+    "small_cnn": (1, 8, 8),
+    "encoder_mlp": (12,),
+}
 WITH_DROPOUT = ("wide_resnet", "resnet18", "mlp", "small_cnn")
 
 

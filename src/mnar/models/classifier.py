@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-
 from typing import cast
 
 from torch import Tensor, nn
