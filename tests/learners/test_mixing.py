@@ -9,7 +9,7 @@ import torch
 from scipy import special, stats
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mnar.learners.mixing import check_mixing, draw_mixing, mix, sharpen
+from mnar.learners.mixing import draw_mixing, mix, sharpen
 from tests.reference.mixmatch import mixup
 from tests.reference.mixmatch import sharpen as literal_sharpen
 
@@ -96,9 +96,3 @@ def test_mix_keeps_images_channels_last() -> None:
     images = torch.randn(6, 3, 4, 4).contiguous(memory_format=torch.channels_last)
     mixed = mix(images, *draw_mixing(6, 0.75, CPU))
     assert mixed.is_contiguous(memory_format=torch.channels_last)
-
-
-@pytest.mark.parametrize(("temperature", "alpha", "named"), [(0.0, 1.0, "temperature is"), (1.0, 0.0, "alpha is")])
-def test_options_out_of_range_are_refused_by_name(temperature: float, alpha: float, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        check_mixing(temperature, alpha)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from mnar.learners.ramp import check_ramp, linear_ramp
+from mnar.learners.checks import check_ramp
+from mnar.learners.ramp import linear_ramp
 
 
 @pytest.mark.parametrize("length", [1 / 64, 0.4, 1.0])

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_shares, check_weights
 from mnar.learners.learner import Learner
 from mnar.types import Batch, Step, Task
 
@@ -29,10 +30,8 @@ class FixMatch(Learner):
         self, task: Task, guidance: Guidance, *, threshold: float = 0.95, unlabeled_weight: float = 1.0
     ) -> None:
         super().__init__(task, guidance)
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"threshold is {threshold}; a confidence lies between 0 and 1 (the paper uses 0.95)")
-        if unlabeled_weight < 0:
-            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        check_shares(threshold=threshold)
+        check_weights(unlabeled_weight=unlabeled_weight)
         self.threshold, self.unlabeled_weight = threshold, unlabeled_weight
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_shares, check_weights
 from mnar.learners.learner import Learner
 from mnar.types import Batch, Step, Task
 
@@ -40,10 +41,8 @@ class FlexMatch(Learner):
         warmup: bool = True,
     ) -> None:
         super().__init__(task, guidance)
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"threshold is {threshold}; a confidence lies between 0 and 1 (the paper uses 0.95)")
-        if unlabeled_weight < 0:
-            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        check_shares(threshold=threshold)
+        check_weights(unlabeled_weight=unlabeled_weight)
         self.threshold, self.unlabeled_weight, self.warmup = threshold, unlabeled_weight, warmup
 
         # One row more than there are samples: rows of a batch that select nothing write there.

@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_ramp, check_weights
 from mnar.learners.learner import Learner
-from mnar.learners.ramp import check_ramp, linear_ramp
+from mnar.learners.ramp import linear_ramp
 from mnar.types import Batch, Step, Task
 
 
@@ -34,8 +35,7 @@ class MeanTeacher(Learner):
 
     def __init__(self, task: Task, guidance: Guidance, *, unlabeled_weight: float = 50.0, ramp: float = 0.4) -> None:
         super().__init__(task, guidance)
-        if unlabeled_weight < 0:
-            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        check_weights(unlabeled_weight=unlabeled_weight)
         check_ramp(ramp)
         self.unlabeled_weight, self.ramp = unlabeled_weight, ramp
 

@@ -6,13 +6,6 @@ import torch
 from torch import Tensor
 
 
-def check_mixing(temperature: float, alpha: float) -> None:
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}; it must be positive (the paper uses 0.5; 1: no sharpening)")
-    if not alpha > 0:
-        raise ValueError(f"alpha is {alpha}; Beta(alpha, alpha) needs a positive one (the paper uses 0.75)")
-
-
 def sharpen(probs: Tensor, temperature: float) -> Tensor:
     """[n, k] -> p^(1/T), normalised. In logarithms, since 0.001^(1/T) is nothing in float32 for a small T."""
     return (probs.log() / temperature).softmax(1)

@@ -20,9 +20,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_positive, check_ramp, check_weights
 from mnar.learners.learner import Learner
-from mnar.learners.mixing import check_mixing, draw_mixing, mix, sharpen
-from mnar.learners.ramp import check_ramp, linear_ramp
+from mnar.learners.mixing import draw_mixing, mix, sharpen
+from mnar.learners.ramp import linear_ramp
 from mnar.models.batch_norm import statistics_kept
 from mnar.types import Batch, Step, Task
 
@@ -43,10 +44,9 @@ class MixMatch(Learner):
         ramp: float = 1 / 64,
     ) -> None:
         super().__init__(task, guidance)
-        check_mixing(temperature, alpha)
+        check_positive(temperature=temperature, alpha=alpha)
         check_ramp(ramp)
-        if unlabeled_weight < 0:
-            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        check_weights(unlabeled_weight=unlabeled_weight)
         self.temperature, self.alpha = temperature, alpha
         self.unlabeled_weight, self.ramp = unlabeled_weight, ramp
 

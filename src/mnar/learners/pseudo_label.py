@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_ramp, check_shares, check_weights
 from mnar.learners.learner import Learner
-from mnar.learners.ramp import check_ramp, linear_ramp
+from mnar.learners.ramp import linear_ramp
 from mnar.types import Batch, Step, Task
 
 
@@ -40,10 +41,8 @@ class PseudoLabel(Learner):
         ramp: float = 0.4,
     ) -> None:
         super().__init__(task, guidance)
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"threshold is {threshold}; a confidence lies between 0 and 1 (0: use every pseudo-label)")
-        if unlabeled_weight < 0:
-            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
+        check_shares(threshold=threshold)
+        check_weights(unlabeled_weight=unlabeled_weight)
         check_ramp(ramp)
         self.threshold, self.unlabeled_weight, self.ramp = threshold, unlabeled_weight, ramp
 

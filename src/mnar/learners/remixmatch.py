@@ -25,9 +25,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_positive, check_ramp, check_weights
 from mnar.learners.learner import Learner
-from mnar.learners.mixing import check_mixing, draw_mixing, mix, sharpen
-from mnar.learners.ramp import check_ramp, linear_ramp
+from mnar.learners.mixing import draw_mixing, mix, sharpen
+from mnar.learners.ramp import linear_ramp
 from mnar.models.batch_norm import statistics_kept
 from mnar.models.classifier import Classifier
 from mnar.types import Batch, Step, Task
@@ -63,15 +64,9 @@ class ReMixMatch(Learner):
         super().__init__(task, guidance)
         if not 1 <= strong_views <= MOST_STRONG_VIEWS:
             raise ValueError(f"strong_views is {strong_views}; choose from 1 to {MOST_STRONG_VIEWS}")
-        check_mixing(temperature, alpha)
+        check_positive(temperature=temperature, alpha=alpha)
         check_ramp(ramp)
-        for name, weight in {
-            "unlabeled_weight": unlabeled_weight,
-            "strong_weight": strong_weight,
-            "rotation_weight": rotation_weight,
-        }.items():
-            if weight < 0:
-                raise ValueError(f"{name} is {weight}; the weight of a loss cannot be negative")
+        check_weights(unlabeled_weight=unlabeled_weight, strong_weight=strong_weight, rotation_weight=rotation_weight)
         if task.batch_unlabeled < NUM_TURNS:
             raise ValueError(
                 f"batch_unlabeled is {task.batch_unlabeled}; ReMixMatch turns each quarter of the batch "

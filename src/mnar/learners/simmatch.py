@@ -23,7 +23,6 @@ Where the paper and the published codes differ, docs/methods/simmatch.md says wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -33,6 +32,7 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_positive, check_shares, check_weights
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier, with_heads
 from mnar.models.projection import Projection, similarity
@@ -69,16 +69,9 @@ class SimMatch(Learner):
         bank_momentum: float = 0.7,
     ) -> None:
         super().__init__(task, guidance)
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"threshold is {threshold}; a confidence lies between 0 and 1 (the paper uses 0.95)")
-        if not 0 <= alpha <= 1:
-            raise ValueError(f"alpha is {alpha}; a share lies between 0 and 1 (the paper uses 0.9)")
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature is {temperature}; it must be positive and finite (the paper uses 0.1)")
-        if unlabeled_weight < 0:
-            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss cannot be negative")
-        if instance_weight < 0:
-            raise ValueError(f"instance_weight is {instance_weight}; the weight of a loss cannot be negative")
+        check_shares(threshold=threshold, alpha=alpha)
+        check_positive(temperature=temperature)
+        check_weights(unlabeled_weight=unlabeled_weight, instance_weight=instance_weight)
         if dim < 1:
             raise ValueError(f"dim is {dim}; an embedding has at least 1 number (the paper uses 128)")
         if not 0 <= bank_momentum < 1:

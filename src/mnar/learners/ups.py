@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_positive, check_shares
 from mnar.learners.learner import Learner, Predict
 from mnar.models.classifier import Classifier
 from mnar.types import Batch, Selection, Step, Task
@@ -64,16 +65,12 @@ class UPS(Learner):
             raise ValueError(f"generations is {generations}; at least 1 network is trained (the paper's code: 20)")
         if passes < 2:
             raise ValueError(f"passes is {passes}; a standard deviation needs at least 2 (the paper uses 10)")
-        for name, value in (("positive_threshold", positive_threshold), ("negative_threshold", negative_threshold)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} is {value}; a probability lies between 0 and 1")
-        for name, value in (
-            ("positive_uncertainty", positive_uncertainty),
-            ("negative_uncertainty", negative_uncertainty),
-            ("negative_temperature", negative_temperature),
-        ):
-            if not value > 0:
-                raise ValueError(f"{name} is {value}; it must be above 0")
+        check_shares(positive_threshold=positive_threshold, negative_threshold=negative_threshold)
+        check_positive(
+            positive_uncertainty=positive_uncertainty,
+            negative_uncertainty=negative_uncertainty,
+            negative_temperature=negative_temperature,
+        )
         for name, count in (("balanced_generations", balanced_generations), ("balance_minimum", balance_minimum)):
             if count < 0:
                 raise ValueError(f"{name} is {count}; it cannot be negative (0 switches it off)")
