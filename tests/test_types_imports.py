@@ -21,7 +21,7 @@ PARTS = ("guidances", "learners", "protocols", "datasets", "models")
 LAYERS = (
     ("types", "distributed"),
     (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint"),
-    ("engine", "evaluate", "meters", "train"),
+    ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),
     ("folder", "recipes"),
     ("run",),

@@ -43,7 +43,7 @@ from mnar.learners import LEARNERS
 from mnar.loader import Loader
 from mnar.meters import Diverged
 from mnar.models import MODELS, Classifier
-from mnar.protocols import PROTOCOLS, split
+from mnar.protocols import PROTOCOLS, hold_out, split
 from mnar.report import read_metrics, read_run, write_report
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Split, Task
@@ -127,6 +127,11 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
     _check_suits(config, data)
     torch.manual_seed(config.seed)
     engine, options = Engine(config.engine), config.train
+    held_out: tuple[Tensor, Tensor] | None = None
+    if options.validation:
+        rows, validation_index = hold_out(rows, options.validation, seed=config.seed)
+        validation_rows = torch.from_numpy(validation_index)
+        held_out = data.train_x[validation_rows], data.train_y[validation_rows]
     task = Task(
         num_classes=len(data.class_names),
         num_unlabeled=len(rows.unlabeled_index),
@@ -166,7 +171,7 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
         fresh.heads.update(learner.heads(fresh))
         return fresh
 
-    return Trainer(model, learner, loader, data, options, engine, renew)
+    return Trainer(model, learner, loader, data, options, engine, renew, held_out)
 
 
 def _check_suits(config: RunConfig, data: DataSet) -> None:
@@ -236,7 +241,7 @@ def _averaged_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / MODEL).exists():
         return load_file(folder / MODEL)
     state, _ = checkpoint.load(folder / STATE)
-    return dict(_classifier_weights(state["average"]))
+    return dict(_classifier_weights(state["average"] if state["best"] is None else state["best"]["model"]))
 
 
 def _classifier_weights(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -288,6 +293,7 @@ def _pretraining(config: RunConfig, trainer: Trainer) -> RunConfig:
                 "optimizer": "rmsprop",
                 "iterations": steps,
                 "eval_every": steps,  # there is nothing to score yet
+                "validation": 0.0,
             },
         }
     )
@@ -328,9 +334,7 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
 
 def _export(trainer: Trainer, data: DataSet, folder: Path) -> None:
     """The averaged model and what predicting with it needs, in a format that can hold no code."""
-    weights = {
-        name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(trainer.average.model.state_dict())
-    }
+    weights = {name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(trainer.evaluated.state_dict())}
     needs = {
         "input_shape": list(data.train_x.shape[1:]),
         "class_names": list(data.class_names),

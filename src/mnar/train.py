@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -21,6 +20,7 @@ from mnar.meters import Diverged, Meters
 from mnar.models import Classifier
 from mnar.optim import Average, cosine, make_optimizer
 from mnar.types import DataSet, Selection
+from mnar.validation import BestSoFar, evaluating
 
 NUM_SNAPSHOTS = 20  # evaluations, spread over a run, whose matrices are kept: a metrics file stays small at k = 100
 
@@ -38,6 +38,8 @@ class TrainOptions:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     ema: float = 0.999
+    validation: float = 0.0  # share of the labels held out; the model that does best on them is the one evaluated
+    patience: int = 100  # steps without a better one, after which no other is looked for
     log_every: int = 50
     eval_every: int = 1000
     save_every: int = 1000
@@ -50,6 +52,7 @@ class TrainOptions:
             "log_every",
             "eval_every",
             "save_every",
+            "patience",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
@@ -58,6 +61,7 @@ class TrainOptions:
             ("weight_decay", 0, math.inf),
             ("momentum", 0, 1),
             ("ema", 0, 1),
+            ("validation", 0, 1),
         ):
             if not low <= getattr(self, name) < high:
                 raise ValueError(f"train.{name} is {getattr(self, name)}; it must lie in [{low}, {high})")
@@ -91,6 +95,7 @@ class Trainer:
         options: TrainOptions,
         engine: Engine,
         renew: Callable[[], Classifier] | None = None,
+        held_out: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.options, self.engine, self.loader, self.renew = options, engine, loader, renew
         self.model = engine.place(model).train()
@@ -104,6 +109,11 @@ class Trainer:
         self.optimizer = self._make_optimizer()
         self.steps_done = torch.zeros((), dtype=torch.int64, device=engine.device)
         self.generation = 0
+        self.best: BestSoFar | None = None
+        if held_out is not None:
+            x, y = self.loader.augment(held_out[0].to(engine.device), "id"), held_out[1].to(engine.device)
+            network = engine.inference(self.average.model)
+            self.best = BestSoFar(self.average.model, network, x, y, patience=options.patience)
         self.meters = Meters(learner.task.num_classes, engine.device)
         self.test_x, self.test_y = data.test_x.to(engine.device), data.test_y.to(engine.device)
 
@@ -119,6 +129,11 @@ class Trainer:
     def generation_end(self, generation: int) -> int:
         """Its last step; generations are as long as each other, up to a step."""
         return (generation + 1) * self.options.iterations // self.learner.generations
+
+    @property
+    def evaluated(self) -> Classifier:
+        """The model to score, to predict with and to hand out."""
+        return self.average.model if self.best is None else self.best.model
 
     @property
     def notes_pseudo_labels(self) -> bool:
@@ -166,6 +181,8 @@ class Trainer:
             self.lr.copy_(self.options.lr * cosine(progress))
         self.optimizer.step()
         self.average.update()
+        if self.best is not None:
+            self.best.update()
         self.steps_done += 1
 
         guidance_logs = {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
@@ -177,9 +194,9 @@ class Trainer:
         """One line of metrics.jsonl, about the steps since the last one. Starts the meters anew."""
         means = self.meters.means()  # first: it fails if training has diverged
         num_classes = self.learner.task.num_classes
-        with evaluating(self.average.model):
+        with evaluating(self.evaluated):
             scores, confusion = scores_on(
-                self.engine.inference(self.average.model),
+                self.engine.inference(self.evaluated),
                 self.test_x,
                 self.test_y,
                 lambda x: self.loader.augment(x, "id"),
@@ -230,16 +247,18 @@ class Trainer:
             raise ValueError("this learner trains in generations; give the trainer `renew`, which makes a fresh model")
         self.model.load_state_dict(self.renew().state_dict())
         self.average.restart()
+        if self.best is not None:
+            self.best.restart()
         self.optimizer = self._make_optimizer()
         self.generation += 1
         return selection
 
     @torch.no_grad()
     def predict(self, *, passes: int = 1, dropout: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-        """The averaged model's logits for the whole unlabelled set, in order: rows [n], logits [passes, n, k]."""
-        network = self.engine.inference(self.average.model)
-        with evaluating(self.average.model):
-            for module in self.average.model.modules():
+        """Logits for the whole unlabelled set, in order: rows [n], logits [passes, n, k]."""
+        network = self.engine.inference(self.evaluated)
+        with evaluating(self.evaluated):
+            for module in self.evaluated.modules():
                 if isinstance(module, nn.Dropout):
                     module.train(dropout)
             for rows, images in self.loader.unlabeled("id", batch=self.options.batch_unlabeled):
@@ -262,6 +281,7 @@ class Trainer:
             "generation": self.generation,
             "model": self.model.state_dict(),
             "average": self.average.model.state_dict(),
+            "best": None if self.best is None else self.best.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "learner": self.learner.state_dict(),  # and the guidance in it
             "meters": self.meters.state_dict(),
@@ -277,6 +297,8 @@ class Trainer:
         self.generation = state["generation"]
         self.model.load_state_dict(state["model"])
         self.average.model.load_state_dict(state["average"])
+        if self.best is not None:
+            self.best.load_state_dict(state["best"])
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr  # loading put a copy there
@@ -286,16 +308,6 @@ class Trainer:
         torch.set_rng_state(state["random"]["cpu"])
         if state["random"]["cuda"] is not None and self.engine.device.type == "cuda":
             torch.cuda.set_rng_state(state["random"]["cuda"], self.engine.device)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def train(trainer: Trainer, recorder: Recorder) -> None:

@@ -6,9 +6,9 @@ from mnar.protocols.balanced import balanced
 from mnar.protocols.cadr import cadr
 from mnar.protocols.darp import darp
 from mnar.protocols.own import own
-from mnar.protocols.split import split
+from mnar.protocols.split import hold_out, split
 from mnar.types import Counts
 
 PROTOCOLS: dict[str, Callable[..., Counts]] = {"cadr": cadr, "own": own, "darp": darp, "balanced": balanced}
 
-__all__ = ["PROTOCOLS", "balanced", "cadr", "darp", "own", "split"]
+__all__ = ["PROTOCOLS", "balanced", "cadr", "darp", "hold_out", "own", "split"]

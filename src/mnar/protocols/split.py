@@ -54,5 +54,18 @@ def split(
     return Split(_sorted_rows(labeled), _sorted_rows(unlabeled))
 
 
+def hold_out(rows: Split, share: float, *, seed: int) -> tuple[Split, npt.NDArray[np.int64]]:
+    """Keep a share of the labels, at least one, from training; their rows stay unlabelled data if they were."""
+    num_labeled = len(rows.labeled_index)
+    num_kept = min(int((1 - share) * num_labeled), num_labeled - 1)
+    if num_kept < 1:
+        raise ValueError(
+            f"train.validation is {share}, and of {num_labeled} labels none would be left to train on; "
+            "choose a smaller share, or 0 to train on all"
+        )
+    shuffled = np.random.default_rng([seed, num_labeled]).permutation(rows.labeled_index)
+    return rows._replace(labeled_index=np.sort(shuffled[:num_kept])), np.sort(shuffled[num_kept:])
+
+
 def _sorted_rows(per_class: list[npt.NDArray[np.intp]]) -> npt.NDArray[np.int64]:
     return np.sort(np.concatenate(per_class)).astype(np.int64)
