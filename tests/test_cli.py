@@ -21,6 +21,7 @@ import torch
 from mnar import checkpoint, cli
 from mnar import demo as mnar_demo
 from mnar import run as mnar_run
+from mnar import side_by_side
 from mnar.guidances import GUIDANCES
 from mnar.learners import LEARNERS
 from mnar.recipes import RECIPES
@@ -308,7 +309,7 @@ def test_demo_stopped_twice_goes_on_and_compares_four_methods_and_says_what_prg_
     for stop in (stop_as_kill_does, stop_as_ctrl_c_does):
         begun = set[Path]()
         with monkeypatch.context() as patch:
-            patch.setattr(mnar_demo, "_num_cores", lambda: 1)  # one run at a time, and others that wait
+            patch.setattr(side_by_side, "_num_cores", lambda: 1)  # one run at a time, and others that wait
             patch.setattr(mnar_demo, "METHODS", mnar_demo.METHODS[1:])  # the first is over in no time
             threading.Thread(target=stop_at_next_evaluation, args=(stop, evaluations(), begun)).start()
             stopped = mnar(*command)

@@ -25,6 +25,7 @@ LAYERS = (
     ("config", "report"),
     ("folder", "recipes"),
     ("run",),
+    ("side_by_side",),
     ("demo", "display", "tensorboard", "cli"),
 )
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
