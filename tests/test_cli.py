@@ -18,10 +18,9 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from mnar import checkpoint, cli
+from mnar import checkpoint, cli, side_by_side
 from mnar import demo as mnar_demo
 from mnar import run as mnar_run
-from mnar import side_by_side
 from mnar.guidances import GUIDANCES
 from mnar.learners import LEARNERS
 from mnar.recipes import RECIPES
