@@ -31,6 +31,7 @@ GIVEN: dict[str, Any] = {
     "learner": {"name": "fixmatch"},
     "guidance": {"name": "prg"},
 }
+CHAINED: dict[str, Any] = {"name": "prg", "after": {"name": "distribution_alignment", "target": "uniform"}}
 PARTS: dict[str, Callable[..., Any]] = {
     f"{section} {name}": make for section, table in TABLES.items() for name, make in table.items()
 } | SECTIONS
@@ -102,6 +103,7 @@ def test_every_option_is_annotated_and_its_default_is_of_that_kind(part: str) ->
         ("engine.compile=false", ("engine", "compile", False)),
         ("model.hidden=[16, 8]", ("model", "hidden", [16, 8])),
         ("protocol.gamma_u=null", ("protocol", "gamma_u", None)),
+        ("guidance.after.window=64", ("guidance", "after.window", 64)),
         (" augment.padding = 2", ("augment", "padding", 2)),
         ("dataset.root=a=b", ("dataset", "root", "a=b")),
     ],
@@ -171,6 +173,16 @@ def test_what_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
         ("learner", "fixmatch", r"section learner needs a name; choose from"),
         ("learner", None, r"section learner needs a name; choose from"),
         *((section, 3, f"section {section} is 3; expected options with their values") for section in SECTIONS),
+        ("learner", {"name": ["fixmatch"]}, r"unknown learner \['fixmatch'\]; choose from"),
+        ("guidance", {**CHAINED, "after": {"name": "prq"}}, r"unknown guidance 'prq'; choose from \[.*'prg'"),
+        ("guidance", {**CHAINED, "after": {"window": 64}}, r"section guidance\.after needs a name; choose from"),
+        ("guidance", {**CHAINED, "after": "prg"}, r"section guidance\.after needs a name; choose from"),
+        (
+            "guidance",
+            {**CHAINED, "after": {"name": "distribution_alignment", "alpha": 3}},
+            r"unknown option of guidance distribution_alignment: 'alpha'; choose from \[.*'window'",
+        ),
+        ("learner", {"name": "fixmatch", "after": {"name": "ups"}}, "unknown option of learner fixmatch: 'after'"),
         ("train", None, "section train is None; expected options"),
         ("engine", ["cpu"], r"section engine is \['cpu'\]; expected options"),
         ("train", {"iterations": 0}, r"train\.iterations is 0; it must be at least 1"),
@@ -211,6 +223,32 @@ def test_differences_name_the_fields_and_both_values_but_not_speed_or_place() ->
     )
     assert mine.differences(other) == ["guidance.alpha: 1.0 and 3.0", "train.lr: 0.03 and 0.01"]
     assert mine.differences(mine) == []
+
+
+def test_a_chain_of_guidances_is_complete_named_in_the_order_it_acts_and_survives_yaml() -> None:
+    config = RunConfig.from_dict({**GIVEN, "guidance": {"name": "prg_last", "after": CHAINED}})
+    alignment, prg, last = config.guidance.chain
+    assert (alignment.name, prg.name, last.name) == ("distribution_alignment", "prg", "prg_last")
+    assert config.guidance.full_name == "distribution_alignment+prg+prg_last"
+    assert (alignment.options["target"], alignment.options["window"]) == ("uniform", 128)
+    assert (prg.options["alpha"], last.options["alpha"]) == (1.0, 3.0)
+    assert RunConfig.from_yaml(config.to_yaml()) == config
+
+
+def test_differences_within_a_chain_are_named_by_their_place_in_it() -> None:
+    mine, wider, alone = (
+        RunConfig.from_dict({**GIVEN, "guidance": guidance})
+        for guidance in (CHAINED, {**CHAINED, "after": {**CHAINED["after"], "window": 64}}, {"name": "prg"})
+    )
+    assert mine.differences(wider) == ["guidance.after.window: 128 and 64"]
+    assert "guidance.after.name: distribution_alignment and None" in mine.differences(alone)
+
+
+def test_no_guidance_after_is_the_same_as_none_given() -> None:
+    alone, null = (RunConfig.from_dict({**GIVEN, "guidance": g}) for g in ({"name": "prg"}, {**CHAINED, "after": None}))
+    assert alone == null
+    assert alone.guidance.full_name == "prg"
+    assert "after" not in alone.to_dict()["guidance"]
 
 
 def test_settings_are_flat_and_without_speed_and_place() -> None:

@@ -150,6 +150,13 @@ def test_a_guidance_is_a_remedy_only_for_those_who_have_none() -> None:
     assert guided.endswith("try a lower learner.threshold")
 
 
+def test_a_lower_threshold_is_a_remedy_only_where_there_is_one() -> None:
+    lines = [line(step, share=(0.7, 0.3, 0.0)) for step in (10, 20)]
+    for each in lines:
+        del each["train"]["mask_rate"]
+    assert evaluate.health_warnings(lines, 200, NAMES, guided=True)["starved"].endswith("try more labels")
+
+
 def test_health_warnings_come_when_the_mask_rate_collapses() -> None:
     lines = [line(100), line(110, mask_rate=0.005), line(120, mask_rate=0.002)]
     warnings = evaluate.health_warnings(lines, 200, NAMES, guided=True)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ from mnar.config import RunConfig
 from mnar.datasets import DATASETS
 from mnar.learners import LEARNERS
 from mnar.protocols import PROTOCOLS
-from mnar.recipes import DATASET_DEFAULTS, PROTOCOL_SIZES, RECIPES, configure
+from mnar.recipes import DATASET_DEFAULTS, LEARNER_DEFAULTS, PROTOCOL_SIZES, RECIPES, Recipe, configure
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -17,12 +19,15 @@ def test_every_recipe_resolves_to_what_its_name_says_and_survives_yaml(name: str
     assert RunConfig.from_yaml(config.to_yaml()) == config
     table, task, method = name.split("/")
     learner, _, guidance = method.partition("+")
-    assert table == "table1"
-    assert (config.learner.name, config.guidance.name) == (learner, guidance or "none")
-    dataset, protocol, gamma = task.rsplit("-", 2)
-    assert (config.dataset.name, config.protocol.name) == (dataset.replace("-", "_"), protocol)
-    assert config.protocol.options["gamma"] == float(gamma.removeprefix("g"))
-    assert config.train.iterations == 2**20
+    assert (config.learner.name, config.guidance.full_name) == (learner, guidance or "none")
+    named = re.fullmatch(r"(?P<data>[a-z0-9-]+)-(?P<protocol>cadr|own)-(g(?P<gamma>\d+)|n(?P<n>\d+)-(?P<n1>\d+))", task)
+    assert named
+    of_table = {"table1": (named["data"].replace("-", "_"), 2**20), "tabular": (f"{named['data']}_tabular", 1000)}
+    assert (config.dataset.name, config.train.iterations) == of_table[table]
+    assert config.protocol.name == named["protocol"]
+    sizes = {"gamma": named["gamma"], "num_labels": named["n"], "n1": named["n1"]}
+    for option, size in sizes.items():
+        assert config.protocol.options.get(option) == (None if size is None else int(size))
     assert 0 < RECIPES[name].accuracy < 100
 
 
@@ -71,11 +76,126 @@ def test_another_part_drops_the_options_of_the_one_before() -> None:
     assert "width" not in config.model.options
 
 
+ALIGNED = ("remixmatch", "comatch", "simmatch")
+
+
+def guidance_of(**chosen: Any) -> dict[str, Any]:
+    return configure(**chosen).guidance.to_dict()
+
+
+def own_alignment(learner: str) -> dict[str, Any]:
+    """What the learner's class says, with the constructor's defaults for the rest."""
+    return {"ema": None, **LEARNERS[learner].default_guidance}
+
+
+def test_the_learners_with_distribution_alignment_are_those_of_their_papers() -> None:
+    named = {learner: LEARNERS[learner].default_guidance["name"] for learner in LEARNERS}
+    assert named == {learner: "distribution_alignment" if learner in ALIGNED else "none" for learner in LEARNERS}
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_a_learner_named_alone_is_meant_alone(learner: str) -> None:
-    assert configure(learner=learner).guidance.name == "none"
-    assert configure(learner=learner, guidance="prg").guidance.name == "prg"
-    assert configure(learner=learner, settings=["guidance.name=prg_last"]).guidance.name == "prg_last"
+def test_a_learner_named_alone_is_meant_as_its_paper_has_it(learner: str) -> None:
+    expected = own_alignment(learner) if learner in ALIGNED else {"name": "none"}
+    for chosen in ({"learner": learner}, {"settings": [f"learner.name={learner}"]}):
+        assert guidance_of(**chosen) == expected
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_guidance_named_beside_a_learner_comes_after_what_the_learner_has(learner: str) -> None:
+    for name in ("prg", "prg_last"):
+        for chosen in ({"guidance": name}, {"settings": [f"guidance.name={name}"]}):
+            guidance = guidance_of(learner=learner, **chosen)
+            assert guidance["name"] == name
+            assert guidance.get("after") == (own_alignment(learner) if learner in ALIGNED else None)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_no_guidance_can_be_asked_for(learner: str) -> None:
+    assert guidance_of(learner=learner, guidance="none") == {"name": "none"}
+    assert configure(learner=learner, guidance="none+prg").guidance.full_name == "none+prg", "and nothing is added"
+
+
+@pytest.mark.parametrize("learner", ["fixmatch", "simmatch"])
+def test_a_chain_is_taken_as_given(learner: str) -> None:
+    guidance = configure(learner=learner, guidance="prg+distribution_alignment+prg_last").guidance
+    assert [part.name for part in guidance.chain] == ["prg", "distribution_alignment", "prg_last"]
+    assert guidance.chain[1].options == {"target": "labeled", "window": 128, "ema": None, "update": "after"}
+
+
+def test_a_learners_own_guidance_named_keeps_the_learners_options_and_takes_others() -> None:
+    assert guidance_of(learner="simmatch", guidance="distribution_alignment") == own_alignment("simmatch")
+    assert guidance_of(learner="simmatch", settings=["guidance.window=5"]) == {**own_alignment("simmatch"), "window": 5}
+
+
+def test_settings_reach_into_a_chain() -> None:
+    chosen = {"learner": "comatch", "guidance": "prg"}
+    guidance = guidance_of(**chosen, settings=["guidance.alpha=3", "guidance.after.window=64"])
+    assert (guidance["alpha"], guidance["after"]) == (3.0, {**own_alignment("comatch"), "window": 64})
+    assert "after" not in guidance_of(**chosen, settings=["guidance.after=null"])
+    alone = guidance_of(learner="fixmatch", guidance="prg", settings=["guidance.after.name=distribution_alignment"])
+    assert alone["after"]["name"] == "distribution_alignment"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"guidance": "prg+prq"}, r"unknown guidance 'prq'; choose from \['distribution_alignment', 'none', 'prg'"),
+        ({"guidance": "prq+prg"}, r"unknown guidance 'prq'; choose from"),
+        ({"guidance": "prg+"}, "unknown guidance ''; choose from"),
+        ({"learner": "simmatch", "guidance": "prq"}, "unknown guidance 'prq'; choose from"),
+        ({"learner": "fixmatch+prg"}, r"unknown learner 'fixmatch\+prg'; choose from"),
+        ({"settings": ["guidance.name=[prg]"]}, r"unknown guidance \"\['prg'\]\"; choose from"),
+        ({"settings": ["learner.name=3"]}, "unknown learner '3'; choose from"),
+        ({"guidance": "prg", "settings": ["guidance.after.window=64"]}, r"section guidance\.after needs a name"),
+        (
+            {"guidance": "prg", "settings": ["guidance.alpha.x=3"]},
+            r"guidance prg\.alpha is {'x': 3}; expected a number",
+        ),
+    ],
+)
+def test_guidances_that_cannot_be_are_refused_with_the_choices(chosen: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        configure(**chosen)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_unlabelled_batches_are_in_the_learners_own_proportion_unless_given(learner: str) -> None:
+    ratio = LEARNERS[learner].unlabeled_ratio
+    by_default = configure(dataset="digits", learner=learner).train
+    assert by_default.batch_unlabeled == ratio * by_default.batch_labeled
+    train = configure(learner=learner, settings=["train.batch_labeled=10"]).train
+    assert (train.batch_labeled, train.batch_unlabeled) == (10, 10 * ratio)
+    for settings in (["train.batch_labeled=10", "train.batch_unlabeled=12"], ["train.batch_unlabeled=12"]):
+        assert configure(learner=learner, settings=settings).train.batch_unlabeled == 12
+
+
+def test_the_proportion_is_the_published_one() -> None:
+    sevenfold = {"fixmatch", "flexmatch", "comatch", "simmatch"}
+    semi_supervised = set(LEARNERS) - {"supervised", "vime", "vime_self"}
+    assert {name for name in semi_supervised if LEARNERS[name].unlabeled_ratio == 7} == sevenfold
+    assert {LEARNERS[name].unlabeled_ratio for name in semi_supervised - sevenfold} == {1}
+
+
+def test_a_batch_size_that_is_no_number_is_refused_by_its_own_name() -> None:
+    with pytest.raises(ValueError, match=r"train\.batch_labeled is 'many'; expected a whole number"):
+        configure(settings=["train.batch_labeled=many"])
+
+
+def test_a_learners_defaults_stand_between_those_of_the_data_set_and_the_recipe() -> None:
+    digits, ups = configure(dataset="digits"), configure(dataset="digits", learner="ups")
+    assert (digits.train.ema, digits.train.weight_decay, digits.model.options["dropout"]) == (0.98, 5e-4, 0.0)
+    assert (ups.train.ema, ups.train.weight_decay, ups.model.options["dropout"]) == (0.0, 0.0, 0.3)
+    assert (ups.model.name, ups.train.iterations) == ("small_cnn", 900), "of the data set, as nothing else says"
+    settings = ["train.ema=0.5", "model.dropout=0.1"]
+    changed = configure(dataset="digits", learner="ups", settings=settings)
+    assert (changed.train.ema, changed.model.options["dropout"]) == (0.5, 0.1)
+
+
+def test_a_recipe_stands_over_a_learners_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    sections = {"dataset": {"name": "digits"}, "learner": {"name": "ups"}, "train": {"ema": 0.9}}
+    monkeypatch.setitem(RECIPES, "made/up", Recipe(sections, 50.0, None))
+    train = configure(recipe="made/up").train
+    assert (train.ema, train.weight_decay, train.iterations) == (0.9, 0.0, 900)
 
 
 def test_a_recipe_keeps_its_guidance_though_the_learner_is_named() -> None:
@@ -121,10 +241,16 @@ def test_sizes_of_a_protocol_are_cifar10s_where_nothing_smaller_is_needed_and_th
 
 
 def test_configuring_changes_no_recipe() -> None:
-    before = repr(RECIPES) + repr(DATASET_DEFAULTS)
+    def tables() -> str:
+        own = {learner: LEARNERS[learner].default_guidance for learner in LEARNERS}
+        return repr([RECIPES, DATASET_DEFAULTS, LEARNER_DEFAULTS, own])
+
+    before = tables()
     configure(recipe="table1/cifar10-cadr-g20/fixmatch", iterations=3, data="x", settings=["protocol.gamma=5"])
     configure(dataset="digits", iterations=3, settings=["augment.padding=0"])
-    assert repr(RECIPES) + repr(DATASET_DEFAULTS) == before
+    configure(learner="simmatch", guidance="prg", settings=["guidance.after.window=3", "train.batch_labeled=8"])
+    configure(learner="ups", settings=["model.dropout=0.5", "train.ema=0.3"])
+    assert tables() == before
 
 
 def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:

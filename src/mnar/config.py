@@ -234,19 +234,19 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     raise ValueError(f"{where} is {value!r}; expected {_type_name(hint)}")
 
 
-def _choose(section: str, given: Any) -> Choice:
+def _choose(section: str, given: Any, where: str | None = None) -> Choice:
     table = TABLES[section]
     if not isinstance(given, Mapping) or "name" not in given:
-        raise ValueError(f"section {section} needs a name; choose from {sorted(table)}")
+        raise ValueError(f"section {where or section} needs a name; choose from {sorted(table)}")
     name = given["name"]
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise ValueError(f"unknown {section} {name!r}; choose from {sorted(table)}")
     options = {option: value for option, value in given.items() if option != "name"}
     after = options.pop("after", None) if section == "guidance" else None
     return Choice(
         name,
         complete(table[name], options, f"{section} {name}"),
-        after=None if after is None else _choose(section, after),
+        after=None if after is None else _choose(section, after, "guidance.after"),
     )
 
 

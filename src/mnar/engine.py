@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -95,9 +95,15 @@ class Network(nn.Module):
     def __init__(self, model: Classifier, device: torch.device, dtype: torch.dtype, *, compiles: bool = False) -> None:
         super().__init__()
         self.model, self.device_type, self.dtype = model, device.type, dtype
-        self.head, self.heads = model.head, model.heads
         self._features = torch.compile(self._under_autocast, dynamic=False) if compiles else self._under_autocast
         self.train(model.training)
+
+    def __getattr__(self, name: str) -> Any:
+        """Heads, encoder and whatever else the model has."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("model"), name)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))

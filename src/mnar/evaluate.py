@@ -121,15 +121,16 @@ def health_warnings(
     earlier, recent = lines[:-num_recent], lines[-num_recent:]
     since = earlier[-1]["step"] if earlier else 0
     period = f"from step {since} to {now}"
-    guidance = "" if guided else "a guidance (--guidance prg or prg_last) or "
     warnings = {}
     shares = zip(*(line["pseudo"]["share"] for line in recent), strict=True)
     starved = [name for name, share in zip(class_names, shares, strict=True) if not any(share)]
     if starved:
+        remedies = [] if guided else ["a guidance (--guidance prg or prg_last)"]
+        remedies.append("a lower learner.threshold" if "mask_rate" in lines[-1]["train"] else "more labels")
         more = f" and {len(starved) - 5} more" if len(starved) > 5 else ""
         warnings["starved"] = (
             f"no pseudo-label for {', '.join(starved[:5])}{more} {period}: the model may be forgetting them; "
-            f"if that goes on, try {guidance}a lower learner.threshold"
+            f"if that goes on, try {' or '.join(remedies)}"
         )
     rates = [line["train"].get("mask_rate", 1.0) for line in recent]
     if max(rates) < COLLAPSED_MASK_RATE:

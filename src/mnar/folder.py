@@ -135,7 +135,7 @@ class RunRecorder:
         self.saved_step = self.last_step = first_step
         self.lines = forget_metrics_after(folder, first_step)
         config = read_config(folder)
-        self.config, self.guided = config.to_yaml(), config.guidance.name != "none"
+        self.config, self.guided = config.to_yaml(), any(part.name != "none" for part in config.guidance.chain)
         self.began = time.monotonic()
         self.machine = _machine(trainer.engine.device)
         self.earlier_sessions = _sessions(folder)

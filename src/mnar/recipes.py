@@ -178,7 +178,7 @@ def configure(
     parsed = [parse_setting(setting) for setting in settings]
     chosen: Sections = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
     chosen |= {section: value for section, option, value in parsed if option == "name"}
-    chosen = {section: _named(name) for section, name in chosen.items() if name}
+    chosen = {section: _named(section, str(name)) for section, name in chosen.items() if name}
 
     config = _merge(DEFAULTS, DATASET_DEFAULTS.get(_name_of("dataset", DEFAULTS, cell, chosen), {}))
     config = _merge(config, LEARNER_DEFAULTS.get(_name_of("learner", config, cell, chosen), {}))
@@ -198,9 +198,9 @@ def configure(
     return RunConfig.from_dict(config)
 
 
-def _named(name: Any) -> Sections:
+def _named(section: str, name: str) -> Sections:
     """A part by its name; for guidances also a chain such as "distribution_alignment+prg", first things first."""
-    first, *further = name.split("+") if isinstance(name, str) else [name]
+    first, *further = name.split("+") if section == "guidance" else [name]
     part: Sections = {"name": first}
     for name in further:
         part = {"name": name, "after": part}

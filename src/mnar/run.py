@@ -60,6 +60,7 @@ def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> 
     rows = make_split(config, data)
     trainer = make_trainer(config, data, rows)
     _check_views(config, data, rows, trainer)
+    _take_encoder(trainer, config.learner.options.get("encoder"))
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         _refuse_used(folder)  # by another process, meanwhile
@@ -85,6 +86,7 @@ def resume_run(
         first_step = _restore(trainer, config, folder, display)
         _check_same_split(folder, describe_split(config, data, rows))
         if first_step == 0:
+            _take_encoder(trainer, config.learner.options.get("encoder"))
             _pretrain(trainer, config, folder, display, root=root, settings=settings)
         _train(trainer, data, folder, first_step, display)
 
@@ -163,8 +165,6 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
     model = make_model(config, data)
     model.heads.update(learner.heads(model))
     learner.prepare(model)
-    if config.learner.options.get("encoder"):
-        _encoder_file(config.learner.options["encoder"])  # it is there, before anything is written
 
     def renew() -> Classifier:
         fresh = make_model(config, data)
@@ -258,21 +258,36 @@ def _pretrain(
     root: Path | None = None,
     settings: Iterable[str] = (),
 ) -> None:
-    """Give the model its encoder, where the learner stands on one: from the run named, or from one of its own."""
-    if trainer.learner.pretrained_by is None:
+    """Give the model its encoder, where the learner stands on one and none was named: from a run of its own."""
+    if trainer.learner.pretrained_by is None or config.learner.options["encoder"]:
         return
-    source = config.learner.options["encoder"] or folder / PRETRAINING
-    if not config.learner.options["encoder"] and not (source / MODEL).exists():
+    stage = folder / PRETRAINING
+    if not (stage / MODEL).exists():
         devices = [trainer.engine.device] if trainer.engine.device.type == "cuda" else []
         try:
             with torch.random.fork_rng(devices):  # the run after it draws the same, resumed or not
-                if (source / CONFIG).exists():
-                    resume_run(source, display, root=root, settings=settings)
+                if (stage / CONFIG).exists():
+                    resume_run(stage, display, root=root, settings=settings)
                 else:
-                    new_run(_pretraining(config, trainer), source, display)
+                    new_run(_pretraining(config, trainer), stage, display)
         except Interrupted as error:
             raise Interrupted(f"{str(error).partition(';')[0]}; saved. Go on with: {resume_command(folder)}") from error
-    trainer.load_encoder(load_file(_encoder_file(source)))
+    _take_encoder(trainer, stage)
+
+
+def _take_encoder(trainer: Trainer, source: Path | None) -> None:
+    """From the model of a run, or of none."""
+    if source is None:
+        return
+    path = source / MODEL if source.is_dir() else source
+    if not path.exists():
+        raise FileNotFoundError(
+            f"no encoder at {path}; set learner.encoder to the folder of a finished vime_self run, or leave it out"
+        )
+    try:
+        trainer.load_encoder(load_file(path))
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"the encoder in {path} is damaged or does not fit the model ({error})") from error
 
 
 def _pretraining(config: RunConfig, trainer: Trainer) -> RunConfig:
@@ -297,15 +312,6 @@ def _pretraining(config: RunConfig, trainer: Trainer) -> RunConfig:
             },
         }
     )
-
-
-def _encoder_file(source: Path) -> Path:
-    path = source / MODEL if source.is_dir() else source
-    if not path.exists():
-        raise FileNotFoundError(
-            f"no encoder at {path}; set learner.encoder to the folder of a finished vime_self run, or leave it out"
-        )
-    return path
 
 
 def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, display: Display) -> None:
@@ -371,7 +377,8 @@ def _restore(trainer: Trainer, config: RunConfig, folder: Path, display: Display
         state, problems = checkpoint.load(folder / STATE)
     except FileNotFoundError as error:
         lines = read_metrics(folder)
-        if (folder / MODEL).exists() or (lines and lines[-1]["step"] > config.train.save_every):
+        first_due = min(config.train.save_every, trainer.generation_end(0))
+        if (folder / MODEL).exists() or (lines and lines[-1]["step"] > first_due):
             raise FileNotFoundError(
                 f"{folder / STATE} is gone, though the run had got further; put it back, or begin a new run"
             ) from error

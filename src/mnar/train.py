@@ -233,9 +233,7 @@ class Trainer:
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Take the part of the model that a stage before has trained."""
         of_encoder = {name: tensor for name, tensor in weights.items() if name.startswith("encoder.")}
-        self.model.load_state_dict(
-            of_encoder | {k: v for k, v in self.model.state_dict().items() if k not in of_encoder}
-        )
+        self.model.load_state_dict(self.model.state_dict() | of_encoder)
         self.average.restart()
 
     def next_generation(self) -> Selection | None:
@@ -326,13 +324,14 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
             recorder.evaluation(trainer.evaluate(step))
         elif step % options.log_every == 0 or stop:
             recorder.progress(step, trainer.meters.means(), trainer.meters.pseudo_label_share())
+        saves = is_last or stop or ends_generation or step % options.save_every == 0
+        if saves and not trainer.is_finite():
+            raise Diverged("a parameter is not a number")
         if ends_generation:
             selection = trainer.next_generation()
             recorder.generation(trainer.generation, selection)
             take_step = trainer.engine.step(trainer.step)  # a graph of the new optimiser
-        if is_last or stop or ends_generation or step % options.save_every == 0:
-            if not trainer.is_finite():
-                raise Diverged("a parameter is not a number")
+        if saves:
             recorder.save(step, trainer.state_dict(), must=is_last or stop)
         if stop and not is_last:
             raise Interrupted(f"stopped at step {step} of {options.iterations}")

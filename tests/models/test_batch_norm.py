@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import mnar.models.fusing
-from mnar.models.batch_norm import BatchNormLeakyReLU
+from mnar.models.batch_norm import BatchNormLeakyReLU, statistics_kept
 
 
 def norm_of(channels: int) -> BatchNormLeakyReLU:
@@ -57,6 +57,35 @@ def test_add_gives_the_sum_and_its_norm() -> None:
 def test_one_value_per_channel_is_refused_as_pytorch_does() -> None:
     with pytest.raises(ValueError, match="more than 1 value per channel"):
         norm_of(4)(torch.randn(1, 4, 1, 1))
+
+
+def some_norms() -> nn.Sequential:
+    return nn.Sequential(
+        norm_of(4), nn.Sequential(nn.BatchNorm2d(4, momentum=0.3)), nn.BatchNorm2d(4, momentum=None), nn.Flatten()
+    )
+
+
+def test_statistics_kept_normalises_by_the_batch_and_leaves_running_statistics_as_they_are() -> None:
+    torch.manual_seed(0)
+    model, x = some_norms(), torch.randn(6, 4, 3, 3) * 3 + 1
+    model(torch.randn(6, 4, 3, 3))
+    before = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(("mean", "var"))}
+    with statistics_kept(model):
+        kept = model(x)
+        assert model.training
+    after = dict(model.named_buffers())
+    assert len(before) == 6
+    assert all(torch.equal(after[name], buffer) for name, buffer in before.items())
+    assert torch.equal(kept, model(x)), "as in training"
+    assert not any(torch.equal(after[name], buffer) for name, buffer in before.items()), "moved again afterwards"
+    assert not torch.allclose(kept, model.eval()(x)), "and not as in evaluation"
+
+
+def test_statistics_kept_gives_the_momenta_back_even_after_an_error() -> None:
+    model = some_norms()
+    with pytest.raises(ValueError, match="expected 4D"), statistics_kept(model):
+        model(torch.randn(6, 4))
+    assert [norm.momentum for norm in model.modules() if isinstance(norm, nn.BatchNorm2d)] == [0.2, 0.3, None]
 
 
 @pytest.mark.gpu

@@ -16,7 +16,9 @@ METHODS = (("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("
 OPTIONS = {
     "supervised": {},
     "fixmatch": {"threshold": 0.95},
+    "simmatch": {"threshold": 0.95},
     "none": {},
+    "distribution_alignment": {"window": 32},
     "prg": {"alpha": 1.0},
     "prg_last": {"alpha": 3.0},
 }

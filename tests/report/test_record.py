@@ -1,6 +1,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,9 +43,30 @@ def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
         read_run(tmp_path / "nowhere")
 
 
-def test_the_label_is_the_learner_and_its_guidance() -> None:
-    assert run_with("fixmatch", "prg_last", accuracy=[0.5]).label == "fixmatch + prg_last"
-    assert run_with("supervised", "none", accuracy=[0.5]).label == "supervised"
+ALIGNED = {"name": "distribution_alignment", "window": 32}
+
+
+@pytest.mark.parametrize(
+    ("learner", "guidance", "after", "label"),
+    [
+        ("fixmatch", "prg_last", None, "fixmatch + prg_last"),
+        ("supervised", "none", None, "supervised"),
+        ("fixmatch", "distribution_alignment", None, "fixmatch + distribution_alignment"),
+        ("fixmatch", "prg", ALIGNED, "fixmatch + distribution_alignment + prg"),
+        ("fixmatch", "prg", {"name": "none"}, "fixmatch + prg"),
+        ("simmatch", "distribution_alignment", None, "simmatch"),
+        ("simmatch", "prg", ALIGNED, "simmatch + prg"),
+        ("simmatch", "prg_last", {"name": "prg", "after": ALIGNED}, "simmatch + prg + prg_last"),
+        ("simmatch", "none", None, "simmatch + without distribution_alignment"),
+        ("simmatch", "prg", None, "simmatch + without distribution_alignment + prg"),
+        ("simmatch", "prg", {"name": "none"}, "simmatch + without distribution_alignment + prg"),
+        ("simmatch", "distribution_alignment", {"name": "prg"}, "simmatch + prg + distribution_alignment"),
+    ],
+)
+def test_the_label_is_the_learner_and_what_differs_from_its_own_guidance(
+    learner: str, guidance: str, after: dict[str, Any] | None, label: str
+) -> None:
+    assert run_with(learner, guidance, accuracy=[0.5], after=after).label == label
 
 
 def test_a_series_has_the_steps_that_recorded_it_and_nan_for_null(tmp_path: Path) -> None:
@@ -79,6 +101,14 @@ def test_seeds_run_on_other_machines_share_a_method() -> None:
 def test_equal_labels_are_told_apart_by_the_settings_that_differ() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (1.0, 3.0)]
     assert list(by_method(runs)) == ["fixmatch + prg (guidance.alpha=1.0)", "fixmatch + prg (guidance.alpha=3.0)"]
+
+
+def test_chains_with_equal_labels_are_told_apart_by_the_options_within_them() -> None:
+    runs = [run_with("simmatch", "prg", accuracy=[0.5], after={**ALIGNED, "window": window}) for window in (32, 64)]
+    assert list(by_method(runs)) == [
+        "simmatch + prg (guidance.after.window=32)",
+        "simmatch + prg (guidance.after.window=64)",
+    ]
 
 
 def test_a_setting_that_is_null_equals_one_that_is_absent() -> None:

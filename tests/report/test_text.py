@@ -37,6 +37,21 @@ def test_both_variants_stand_in_one_sentence() -> None:
     assert said.count("Against") == 1
 
 
+def test_what_prg_adds_to_a_guidance_that_the_learner_has_is_told() -> None:
+    aligned = {"name": "distribution_alignment", "window": 32}
+    plain = run_with("simmatch", "distribution_alignment", accuracy=[0.70])
+    chained = run_with("simmatch", "prg", accuracy=[0.80], after=aligned)
+    assert what_changed([plain, chained]).startswith("Against simmatch, simmatch + prg raised test accuracy from 70.0")
+
+    without, prg_alone = run_with("simmatch", "none", accuracy=[0.6]), run_with("simmatch", "prg", accuracy=[0.65])
+    assert what_changed([without, prg_alone]).startswith(
+        "Against simmatch + without distribution_alignment, simmatch + without distribution_alignment + prg raised"
+    )
+    assert what_changed([plain, prg_alone]) == what_changed([without, chained]) == "", "the alignment differs too"
+    chained.config["guidance"]["after"] = {**aligned, "window": 64}
+    assert what_changed([plain, chained]) == "", "its window differs too"
+
+
 def test_nothing_is_said_without_a_pair_that_differs_in_the_guidance_alone() -> None:
     plain, guided = pair([0.70], [0.80])
     supervised = run_with("supervised", "none", accuracy=[0.6])

@@ -14,8 +14,6 @@ Where the paper and published codes differ, docs/methods/mean_teacher.md says wh
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -31,7 +29,7 @@ class MeanTeacher(Learner):
     paper = "Tarvainen & Valpola, NeurIPS 2017"
     views = ("weak", "weak2")
     unlabeled_ratio = 1
-    uses_teacher: ClassVar[bool] = True
+    uses_teacher = True
 
     def __init__(self, task: Task, guidance: Guidance, *, unlabeled_weight: float = 50.0, ramp: float = 0.4) -> None:
         super().__init__(task, guidance)

@@ -18,7 +18,7 @@ image was turned.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ from mnar.learners.learner import Learner
 from mnar.learners.mixing import draw_mixing, mix, sharpen
 from mnar.learners.ramp import linear_ramp
 from mnar.models.batch_norm import statistics_kept
-from mnar.models.classifier import Classifier
+from mnar.models.classifier import Classifier, with_heads
 from mnar.types import Batch, Step, Task
 
 NUM_TURNS = 4  # by 0, 90, 180 and 270 degrees
@@ -81,7 +81,7 @@ class ReMixMatch(Learner):
         return {"rotation": nn.Linear(model.num_features, NUM_TURNS)}
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
-        model = cast(Classifier, model)  # or the engine's network, which offers the same
+        model = with_heads(model, "rotation")
         weak, strong = batch.u["weak"], [batch.u[view] for view in self.views[1:]]
         with torch.no_grad(), statistics_kept(model):
             probs = model(weak).float().softmax(1)

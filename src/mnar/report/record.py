@@ -32,15 +32,14 @@ class Run:
 
     @property
     def guidances(self) -> list[str]:
-        """What was added to the learner, in the order in which it acts."""
+        """What was added to the learner or left out of it, in the order in which it acts."""
         own, guidance = own_guidance(self.config["learner"]["name"])["name"], self.config["guidance"]
         names: list[str] = []
         while guidance:
             names.insert(0, guidance["name"])
             guidance = guidance.get("after")
-        if names == ["none"] and own != "none":
-            return [f"without {own}"]
-        return names[1:] if names[0] in (own, "none") else names
+        left_out = [] if own in ("none", *names) else [f"without {own}"]
+        return left_out + [name for place, name in enumerate(names) if name != "none" and (place, name) != (0, own)]
 
     @property
     def method(self) -> dict[str, Any]:

@@ -11,25 +11,30 @@ from mnar.evaluate import HEADLINE_EVALUATIONS
 from mnar.report.record import Floats, Run, by_method
 from mnar.report.tables import Row, Spread, summary
 
-PRG = (["prg"], ["prg_last"])
+PRG = ("prg", "prg_last")
 SHOWN = 0.0005  # differences print as points with one decimal; smaller ones would read as zero
 
 
 def what_changed(runs: Sequence[Run]) -> str:
-    """What PRG did to the learners it guided; empty where no two methods differ in the guidance alone."""
+    """What PRG did to the methods it guided; empty where no two of them differ in it alone."""
     methods, rows = by_method(runs), {row.method: row for row in summary(runs)}
     sentences = []
     for plain, unguided in methods.items():
-        if unguided[0].guidances:
-            continue
         clauses = [
             f"{name} {_scores(rows[plain], rows[name])}, {_classes(unguided, guided)}"
             for name, guided in methods.items()
-            if guided[0].guidances in PRG and _all_else(guided[0]) == _all_else(unguided[0])
+            if _is_prg_on(unguided[0], guided[0])
         ]
         if clauses:
             sentences.append(f"Against {plain}, {'; '.join(clauses)}.")
     return " ".join(sentences)
+
+
+def _is_prg_on(unguided: Run, guided: Run) -> bool:
+    guidance = guided.config["guidance"]
+    before_it = guidance.get("after") or {"name": "none"}
+    is_added = guidance["name"] in PRG and before_it == unguided.config["guidance"]
+    return is_added and _all_else(guided) == _all_else(unguided)
 
 
 def _all_else(run: Run) -> dict[str, Any]:
