@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,18 @@ import torch
 import torch._inductor.config as inductor
 
 import mnar.engine
+import mnar.run
 from mnar import checkpoint
 from mnar.augment import Augment
 from mnar.engine import Engine, EngineOptions
 from mnar.guidances import PRG
-from mnar.learners import FixMatch
+from mnar.learners import LEARNERS, FixMatch
 from mnar.loader import Loader
 from mnar.models import MLP, Classifier, SmallCNN, WideResNet
 from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.convolution import Convolution3x3
 from mnar.protocols import cadr, split
+from mnar.recipes import configure
 from mnar.train import Trainer, TrainOptions
 from mnar.types import DataSet, Task
 
@@ -220,3 +223,25 @@ def test_a_run_resumed_on_a_gpu_goes_on_as_it_would_have(tmp_path: Path) -> None
     assert got == pytest.approx(expected, rel=0.02)
     tracked, would_be = (trainer.learner.state_dict()["guidance.batches"] for trainer in (resumed, straight))
     assert tracked.item() == would_be.item() == 20
+
+
+@pytest.mark.gpu
+@needs_cuda
+@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if "images" in learner.suits])
+def test_a_step_of_every_learner_is_one_graph_without_a_host_sync(name: str) -> None:
+    settings = ["model.depth=10", "model.width=1", "train.batch_labeled=16", "engine.compile=false"]
+    config = configure(dataset="cifar10", learner=name, iterations=100, settings=settings)
+    data = random_images()
+    trainer = mnar.run.make_trainer(config, data, mnar.run.make_split(config, data))
+    take_step = trainer.engine.step(trainer.step)
+    assert all(math.isfinite(loss) for loss in losses(trainer, take_step, 0, 6))
+    torch.cuda.synchronize()
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        for step in range(6, 12):
+            trainer.loader.seek(step)
+            take_step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert math.isfinite(trainer.evaluate(12)["train"]["loss"])
+    trainer.load_state_dict(trainer.state_dict())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from mnar import distributed
 from mnar.loader import STEPS_AHEAD, Loader
-from mnar.types import DataSet, Split
+from mnar.types import DataSet, Selection, Split
+from tests.equality import assert_same
 
 NUM_ROWS, NUM_CLASSES = 60, 6
 LABELED = np.array([3, 8, 11, 40], dtype=np.int64)
@@ -26,7 +28,7 @@ def numbered_data() -> DataSet:
 
 def marked(images: Tensor, view: str) -> Tensor:
     """A view that can be told from others: the row number and a constant of the view's."""
-    return images.float() + {"weak": 0.25, "strong": 0.5}[view]
+    return images.float() + {"id": 0.0, "weak": 0.25, "strong": 0.5}[view]
 
 
 def make_loader(
@@ -35,12 +37,15 @@ def make_loader(
     batch_labeled: int = 6,
     batch_unlabeled: int = 20,
     views: tuple[str, ...] = ("weak", "strong"),
+    labeled_view: str = "weak",
+    augment: Callable[[Tensor, str], Tensor] = marked,
 ) -> Loader:
     return Loader(
         numbered_data(),
         Split(LABELED, UNLABELED),
-        marked,
+        augment,
         views=views,
+        labeled_view=labeled_view,
         batch_labeled=batch_labeled,
         batch_unlabeled=batch_unlabeled,
         seed=seed,
@@ -75,6 +80,30 @@ def test_batch_holds_the_images_and_targets_of_its_rows() -> None:
         assert batch.u["weak"][:, 0, 0, 0].tolist() == (u_rows + 0.25).tolist()
         assert batch.u["strong"][:, 0, 0, 0].tolist() == (u_rows + 0.5).tolist()
         assert loader.unlabeled_targets[batch.u_index].tolist() == (u_rows % NUM_CLASSES).tolist()
+
+
+def test_labelled_images_come_in_the_view_asked_for() -> None:
+    loader = make_loader(labeled_view="strong")
+    loader.seek(0)
+    batch = loader.batch()
+    assert batch.x[:, 0, 0, 0].tolist() == (LABELED[batch.x_index] + 0.5).tolist()
+
+
+def noisy(images: Tensor, view: str) -> Tensor:
+    assert view in ("weak", "strong"), "one of these is compiled, and no other"
+    return images.float() + torch.rand(len(images), 1, 1, 1)
+
+
+def test_a_numbered_view_is_another_draw_of_the_one_it_is_named_after() -> None:
+    loader = make_loader(views=("weak", "weak2", "weak10"), augment=noisy)
+    loader.seek(0)
+    batch = loader.batch()
+    first, second, third = (batch.u[view].flatten(1)[:, 0] for view in ("weak", "weak2", "weak10"))
+    rows = torch.from_numpy(UNLABELED)[batch.u_index]
+    for drawn in (first, second, third):
+        assert torch.equal(drawn.floor().long(), rows), "the same images"
+    assert not (first == second).any()
+    assert not (second == third).any()
 
 
 def test_unlabelled_rows_are_distinct_within_a_batch_even_when_it_is_the_whole_set() -> None:
@@ -150,3 +179,112 @@ def test_a_batch_larger_than_the_unlabelled_set_is_refused_with_the_largest_poss
 def test_empty_batches_are_refused(sizes: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         make_loader(batch_labeled=sizes[0], batch_unlabeled=sizes[1])
+
+
+# ---- what a generation hands to the next
+
+SELECTED = Selection(torch.tensor([4, 30]), torch.tensor([5, 0]), torch.tensor([1, 7, 9, 20, 21, 40, 41, 42]))
+
+
+def seen(loader: Loader, steps: range = range(50)) -> tuple[set[tuple[int, int]], set[int]]:
+    """Images and targets of the labelled batches, and rows of the unlabelled ones."""
+    labeled: set[tuple[int, int]] = set()
+    unlabeled: set[int] = set()
+    for step in steps:
+        loader.seek(step)
+        batch = loader.batch()
+        labeled |= {(int(x), int(y)) for x, y in zip(batch.x[:, 0, 0, 0], batch.y, strict=True)}
+        unlabeled |= set(batch.u_index.tolist())
+    return labeled, unlabeled
+
+
+GIVEN = {(row, row % NUM_CLASSES) for row in LABELED.tolist()}
+
+
+def test_what_is_adopted_joins_the_labelled_set_as_what_it_was_selected_for() -> None:
+    loader = make_loader()
+    assert seen(loader) == (GIVEN, set(range(len(UNLABELED))))
+    loader.adopt(SELECTED)
+    labeled, unlabeled = seen(loader)
+    assert labeled == GIVEN | {(UNLABELED[4], 5), (UNLABELED[30], 0)}, "with their new labels, not their own"
+    assert unlabeled == set(SELECTED.pool.tolist())  # type: ignore[union-attr]
+    assert loader.num_labeled == len(LABELED) + 2
+
+
+def test_a_second_selection_takes_the_place_of_the_first() -> None:
+    loader = make_loader()
+    loader.adopt(SELECTED)
+    loader.adopt(Selection(torch.tensor([8]), torch.tensor([3]), torch.tensor([0, 1])))
+    labeled, unlabeled = seen(loader)
+    assert (labeled, unlabeled) == (GIVEN | {(UNLABELED[8], 3)}, {0, 1})
+
+
+def test_an_adopted_selection_counts_from_the_next_step_though_rows_were_drawn_ahead() -> None:
+    late, early = make_loader(), make_loader()
+    late.seek(0)
+    late.adopt(SELECTED)
+    early.adopt(SELECTED)
+    assert seen(late, range(1, 4)) == seen(early, range(1, 4))
+
+
+@pytest.mark.parametrize("pool", [None, torch.tensor([], dtype=torch.int64)], ids=["none", "empty"])
+def test_without_a_pool_unlabelled_batches_are_drawn_from_all(pool: Tensor | None) -> None:
+    loader = make_loader()
+    loader.adopt(SELECTED._replace(pool=pool))
+    assert seen(loader)[1] == set(range(len(UNLABELED)))
+    for step in range(5):
+        assert loader.indices(step)[1].tolist() == make_loader().indices(step)[1].tolist()
+
+
+def test_nothing_selected_leaves_the_labelled_set_as_given() -> None:
+    loader, nobody = make_loader(), torch.tensor([], dtype=torch.int64)
+    loader.adopt(Selection(nobody, nobody))
+    assert seen(loader)[0] == GIVEN
+
+
+def test_a_pool_smaller_than_the_batch_repeats_and_a_larger_one_does_not() -> None:
+    loader = make_loader(batch_unlabeled=8)
+    loader.adopt(SELECTED)
+    assert all(len(set(loader.indices(step)[1])) == 8 for step in range(20)), "as large as the batch"
+    loader.adopt(SELECTED._replace(pool=torch.tensor([3, 11])))
+    for step in range(20):
+        _, u_index = loader.indices(step)
+        assert len(u_index) == 8
+        assert set(u_index) <= {3, 11}
+
+
+def test_index_tensors_keep_their_address_through_a_selection() -> None:
+    loader = make_loader()
+    loader.seek(0)
+    before = loader.batch()
+    loader.adopt(SELECTED)
+    loader.seek(1)
+    after = loader.batch()
+    assert (before.x_index.data_ptr(), before.u_index.data_ptr()) == (
+        after.x_index.data_ptr(),
+        after.u_index.data_ptr(),
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 7, 50, 64])
+def test_the_whole_unlabelled_set_comes_once_and_in_order_whatever_was_adopted(batch: int) -> None:
+    loader = make_loader()
+    loader.adopt(SELECTED)
+    parts = list(loader.unlabeled("id", batch=batch))
+    assert max(len(rows) for rows, _ in parts) <= batch
+    assert torch.cat([rows for rows, _ in parts]).tolist() == list(range(len(UNLABELED)))
+    assert torch.cat([images for _, images in parts])[:, 0, 0, 0].tolist() == UNLABELED.tolist()
+
+
+@pytest.mark.parametrize("selection", [None, SELECTED, SELECTED._replace(pool=None)], ids=["none", "all", "no pool"])
+def test_a_loader_with_the_state_of_another_draws_the_same(selection: Selection | None) -> None:
+    loader, resumed = make_loader(), make_loader()
+    if selection is not None:
+        loader.adopt(selection)
+    resumed.seek(0)
+    resumed.load_state_dict(loader.state_dict())
+    for step in (1, STEPS_AHEAD):
+        for each in (loader, resumed):
+            each.seek(step)
+        assert_same(resumed.batch()._asdict(), loader.batch()._asdict())
+    assert_same(resumed.state_dict(), loader.state_dict())

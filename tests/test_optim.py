@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mnar.models import MLP, Classifier
 from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.optim import Average, cosine, make_optimizer
+from tests.equality import assert_same
 
 FIXTURES = json.loads((Path(__file__).parent / "fixtures.json").read_text())
 
@@ -31,14 +32,38 @@ def make_model(norm: nn.Module | None = None) -> SmallNet:
     return SmallNet(norm or nn.BatchNorm1d(4)).double()
 
 
-@pytest.mark.parametrize("momentum", [0.9, 0.0])
-def test_three_steps_equal_the_formula_of_nesterov_sgd_with_a_moving_learning_rate(momentum: float) -> None:
+class Formula:
+    """What an optimiser does with one parameter, as its paper has it: the change for a learning rate of 1."""
+
+    def __init__(self, momentum: float) -> None:
+        self.momentum, self.steps_done = momentum, 0
+        self.mean: Tensor | float = 0.0
+        self.mean_square: Tensor | float = 0.0
+
+    def sgd(self, slope: Tensor) -> Tensor:
+        self.mean = self.momentum * self.mean + slope
+        return slope + self.momentum * self.mean  # Nesterov's
+
+    def adam(self, slope: Tensor) -> Tensor:
+        self.steps_done += 1
+        self.mean = 0.9 * self.mean + 0.1 * slope
+        self.mean_square = 0.999 * self.mean_square + 0.001 * slope**2
+        mean, mean_square = self.mean / (1 - 0.9**self.steps_done), self.mean_square / (1 - 0.999**self.steps_done)
+        return mean / (mean_square**0.5 + 1e-8)
+
+    def rmsprop(self, slope: Tensor) -> Tensor:
+        self.mean_square = 0.9 * self.mean_square + 0.1 * slope**2
+        return slope / (self.mean_square**0.5 + 1e-7)
+
+
+@pytest.mark.parametrize(("kind", "momentum"), [("sgd", 0.9), ("sgd", 0.0), ("adam", 0.9), ("rmsprop", 0.9)])
+def test_four_steps_equal_the_formula_with_a_learning_rate_that_moves(kind: str, momentum: float) -> None:
     model = make_model()
     lr = torch.tensor(0.0)
-    optimizer = make_optimizer("sgd", model, lr=lr, momentum=momentum, weight_decay=0.01)
+    optimizer = make_optimizer(kind, model, lr=lr, momentum=momentum, weight_decay=0.01)
     expected = {name: p.detach().clone() for name, p in model.named_parameters()}
-    velocity = {name: torch.zeros_like(p) for name, p in expected.items()}
-    for rate in (0.1, 0.07, 0.02):
+    change = {name: getattr(Formula(momentum), kind) for name in expected}
+    for rate in (0.1, 0.07, 0.02, 0.05):
         lr.fill_(rate)  # in place, as the loop does
         optimizer.zero_grad()
         model(torch.randn(5, 3).double()).square().sum().backward()
@@ -47,9 +72,13 @@ def test_three_steps_equal_the_formula_of_nesterov_sgd_with_a_moving_learning_ra
             assert parameter.grad is not None
             decay = 0.0 if name.startswith("norm.") else 0.01
             slope = parameter.grad + decay * expected[name]
-            velocity[name] = momentum * velocity[name] + slope
-            expected[name] = expected[name] - lr.item() * (slope + momentum * velocity[name])
+            expected[name] = expected[name] - lr.item() * change[name](slope)
             torch.testing.assert_close(parameter.detach(), expected[name])
+
+
+def test_an_unknown_optimiser_is_refused_with_the_choices() -> None:
+    with pytest.raises(ValueError, match=r"unknown train\.optimizer 'lion'; choose sgd, adam or rmsprop"):
+        make_optimizer("lion", make_model(), lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.0)
 
 
 @pytest.mark.parametrize(
@@ -120,3 +149,30 @@ def test_average_takes_no_gradient_and_stays_in_evaluation_mode() -> None:
     average = Average(make_model().train(), decay=0.9)
     assert not average.model.training
     assert not any(p.requires_grad for p in average.model.parameters())
+
+
+def test_average_without_decay_is_a_copy_of_the_model() -> None:
+    model = make_model()
+    average = Average(model, decay=0.0)
+    for _ in range(2):
+        model(torch.randn(5, 3).double())
+        for parameter in model.parameters():
+            parameter.data += torch.randn_like(parameter)
+        average.update()
+        assert_same(dict(average.model.state_dict()), dict(model.state_dict()))
+
+
+def test_average_restarted_is_the_model_as_it_is_now_and_averages_from_there() -> None:
+    model = make_model()
+    average = Average(model, decay=0.9)
+    addresses = [tensor.data_ptr() for tensor in average.model.state_dict().values()]
+    model(torch.randn(5, 3).double())
+    for parameter in model.parameters():
+        parameter.data.normal_()
+    average.restart()
+    assert_same(dict(average.model.state_dict()), dict(model.state_dict()))
+    before = model.head.weight.detach().clone()
+    model.head.weight.data += 1
+    average.update()
+    torch.testing.assert_close(average.model.head.weight, before + 0.1)
+    assert [tensor.data_ptr() for tensor in average.model.state_dict().values()] == addresses, "in place"

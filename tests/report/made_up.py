@@ -13,7 +13,7 @@ import yaml
 from mnar.report import Run
 
 METHODS = (("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("fixmatch", "prg_last"))
-OPTIONS = {
+OPTIONS: dict[str, dict[str, float]] = {
     "supervised": {},
     "fixmatch": {"threshold": 0.95},
     "simmatch": {"threshold": 0.95},
