@@ -13,7 +13,7 @@ import mnar.run
 from mnar.config import RunConfig
 from mnar.datasets import digits
 from mnar.recipes import configure
-from mnar.train import Interrupted
+from mnar.train import Interrupted, Trainer
 from mnar.types import DataSet
 from tests.watching import Watching
 
@@ -45,6 +45,17 @@ def tiny() -> Configure:
 @pytest.fixture(scope="session")
 def digits_data() -> DataSet:
     return digits()
+
+
+@pytest.fixture
+def trainer_of(tiny: Configure, digits_data: DataSet) -> Callable[..., Trainer]:
+    """The trainer of such a run, without a folder."""
+
+    def make(*settings: str, iterations: int = 40) -> Trainer:
+        config = tiny(*settings, iterations=iterations)
+        return mnar.run.make_trainer(config, digits_data, mnar.run.make_split(config, digits_data))
+
+    return make
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ SETTINGS = (
     "train.log_every=5",
     "train.eval_every=10",
     "train.save_every=7",
+    "train.validation=0",
     "learner.pretraining_epochs=2",
 )
 

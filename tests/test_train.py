@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import json
 import math
 from collections.abc import Callable
@@ -23,8 +22,8 @@ from mnar.run import load_data, make_split, make_trainer
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import Batch, DataSet, Step
 from tests.equality import assert_same
+from tests.watching import Notes, loaded
 
-Configure = Callable[..., RunConfig]
 MakeTrainer = Callable[..., Trainer]
 TWO_STEPS = (
     "engine.device=cpu",
@@ -33,56 +32,6 @@ TWO_STEPS = (
     "train.batch_unlabeled=8",
     "train.ema=0.9",
 )
-
-
-@pytest.fixture
-def trainer_of(tiny: Configure, digits_data: DataSet) -> MakeTrainer:
-    def make(*settings: str, iterations: int = 40) -> Trainer:
-        config = tiny(*settings, iterations=iterations)
-        return make_trainer(config, digits_data, make_split(config, digits_data))
-
-    return make
-
-
-class Notes:
-    """A recorder that keeps everything in memory, and asks to stop after a number of steps."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.steps_to_go = stop_after
-        self.num_steps = 0
-        self.progressed: list[int] = []
-        self.lines: list[dict[str, Any]] = []
-        self.saved: dict[int, bytes] = {}
-        self.demanded: list[int] = []
-
-    @property
-    def stop_requested(self) -> bool:
-        if self.steps_to_go is None:
-            return False
-        self.steps_to_go -= 1
-        return self.steps_to_go == 0
-
-    def stepped(self, step: int) -> None:
-        self.num_steps += 1
-
-    def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None:
-        assert math.isfinite(means["loss"])
-        self.progressed.append(step)
-
-    def evaluation(self, line: dict[str, Any]) -> None:
-        self.lines.append(line)
-
-    def save(self, step: int, state: dict[str, Any], *, must: bool) -> None:
-        content = io.BytesIO()
-        torch.save(state, content)
-        self.saved[step] = content.getvalue()
-        if must:
-            self.demanded.append(step)
-
-
-def loaded(state: bytes) -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True)
-    return content
 
 
 def test_the_loop_logs_evaluates_and_saves_when_told_and_at_the_end(trainer_of: MakeTrainer) -> None:

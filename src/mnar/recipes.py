@@ -67,7 +67,8 @@ LEARNER_DEFAULTS: dict[str, Sections] = {
         "model": {"dropout": 0.3},
         "train": {"weight_decay": 0.0, "ema": 0.0},
     },
-    "vime": {"model": {"name": "encoder_mlp"}, "train": _TABULAR_TRAINING},
+    # Its consistency loss wins over the labels in the end: without the early stop it forgets what it knew.
+    "vime": {"model": {"name": "encoder_mlp"}, "train": {**_TABULAR_TRAINING, "validation": 0.1}},
     "vime_self": {
         "model": {"name": "encoder_mlp"},
         "train": {**_TABULAR_TRAINING, "optimizer": "rmsprop", "iterations": 4690, "eval_every": 4690},

@@ -135,6 +135,12 @@ class Trainer:
         """The model to score, to predict with and to hand out."""
         return self.average.model if self.best is None else self.best.model
 
+    def is_over(self, step: int) -> bool:
+        """After the last step, or once nothing better comes on the labels held out; that is asked with the log."""
+        if self.best is not None and self.learner.generations == 1 and step % self.options.log_every == 0:
+            return step == self.options.iterations or bool(self.best.gave_up)
+        return step == self.options.iterations
+
     @property
     def notes_pseudo_labels(self) -> bool:
         return bool(self.learner.views) and self.learner.labels_batches
@@ -190,7 +196,7 @@ class Trainer:
         if self.notes_pseudo_labels:
             self.meters.add_pseudo_labels(self.learner.pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
 
-    def evaluate(self, step: int) -> dict[str, Any]:
+    def evaluate(self, step: int, *, is_last: bool = False) -> dict[str, Any]:
         """One line of metrics.jsonl, about the steps since the last one. Starts the meters anew."""
         means = self.meters.means()  # first: it fails if training has diverged
         num_classes = self.learner.task.num_classes
@@ -217,7 +223,7 @@ class Trainer:
             line["pseudo"] = pseudo_label_scores(self.meters.pseudo_confusion.cpu())
             matrices["pseudo_confusion"] = self.meters.pseudo_confusion
         matrices |= self.learner.guidance.matrices()
-        if self._is_snapshot(step):
+        if is_last or self._is_snapshot(step):
             line["matrices"] = {name: matrix.long().tolist() for name, matrix in matrices.items()}
         self.meters.reset()
         return line
@@ -265,7 +271,7 @@ class Trainer:
     def _is_snapshot(self, step: int) -> bool:
         due = NUM_SNAPSHOTS * step // self.options.iterations
         due_before = NUM_SNAPSHOTS * (step - self.options.eval_every) // self.options.iterations
-        return due > due_before or step == self.options.iterations
+        return due > due_before
 
     def is_finite(self) -> bool:
         norms = torch._foreach_norm(list(self.model.parameters()))
@@ -313,15 +319,18 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
     options = trainer.options
     trainer.warm_up()
     take_step = trainer.engine.step(trainer.step)
-    for step in range(int(trainer.steps_done) + 1, options.iterations + 1):
+    step = int(trainer.steps_done)
+    is_last = step > 0 and trainer.is_over(step)
+    while not is_last:
+        step += 1
         trainer.loader.seek(step - 1)
         take_step()
         recorder.stepped(step)
 
-        is_last, stop = step == options.iterations, recorder.stop_requested
+        is_last, stop = trainer.is_over(step), recorder.stop_requested
         ends_generation = step == trainer.generation_end(trainer.generation) and not is_last
         if is_last or ends_generation or step % options.eval_every == 0:
-            recorder.evaluation(trainer.evaluate(step))
+            recorder.evaluation(trainer.evaluate(step, is_last=is_last))
         elif step % options.log_every == 0 or stop:
             recorder.progress(step, trainer.meters.means(), trainer.meters.pseudo_label_share())
         saves = is_last or stop or ends_generation or step % options.save_every == 0

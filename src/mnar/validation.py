@@ -16,10 +16,10 @@ from mnar.models import Classifier
 
 
 class BestSoFar:
-    """Watches a model after every step. What it keeps is what an early stop would have restored.
+    """Watches a model after every step, and keeps it where it does better than before.
 
-    Device work alone: training goes on to its last step, and what comes after `patience` steps without a better loss
-    is not looked at any more.
+    Device work alone: what comes after `patience` steps without a better loss is not looked at any more, so training
+    may go on until somebody asks whether it has to.
     """
 
     def __init__(self, watched: Classifier, network: nn.Module, x: Tensor, y: Tensor, *, patience: int) -> None:
@@ -32,11 +32,15 @@ class BestSoFar:
     def update(self) -> None:
         with evaluating(self.watched):
             loss = F.cross_entropy(self.network(self.x).float(), self.y)
-        better = (loss < self.loss) & (self.waited < self.patience)
+        better = (loss < self.loss) & ~self.gave_up
         self.loss.copy_(torch.where(better, loss, self.loss))
         self.waited.copy_(torch.where(better, 0, self.waited + 1))
         for kept, now in zip(_tensors(self.model), _tensors(self.watched), strict=True):
             kept.copy_(torch.where(better, now, kept))
+
+    @property
+    def gave_up(self) -> Tensor:
+        return self.waited >= self.patience
 
     def restart(self) -> None:
         """Look for another, from the next step on."""
