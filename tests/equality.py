@@ -30,7 +30,11 @@ def assert_same(one: Any, other: Any, where: str = "state") -> None:
 
 
 def assert_same_run(folder: Path, other: Path) -> None:
-    """Parameters, buffers, optimiser, random state and metrics, bit for bit."""
+    """Parameters, buffers, optimiser, random state, metrics and what generations selected, bit for bit."""
     assert_same(checkpoint.load(folder / "state.pt")[0], checkpoint.load(other / "state.pt")[0])
-    for name in ("config.yaml", "split.json", "metrics.jsonl", "model.safetensors"):
+    selections, expected = (
+        sorted(str(path.relative_to(run)) for path in run.glob("selections/*")) for run in (folder, other)
+    )
+    assert selections == expected
+    for name in ("config.yaml", "split.json", "metrics.jsonl", "model.safetensors", *selections):
         assert (folder / name).read_bytes() == (other / name).read_bytes(), name

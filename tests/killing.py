@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import random
+import shutil
 import signal
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ import pytest
 import torch
 
 import mnar.run
+from mnar import checkpoint
 from mnar.config import RunConfig
-from mnar.folder import CONFIG
+from mnar.folder import CONFIG, STATE, RunRecorder, Silent, StopFlag, read_config
+from mnar.train import Interrupted, Trainer, train
+from mnar.types import Selection
 
 NEVER = 0
 MOST_KILLS = 12
@@ -98,6 +103,43 @@ def in_a_child(action: Callable[[], None]) -> int:
             os._exit(1)
         os._exit(0)
     return child
+
+
+class DyingBetweenGenerations(RunRecorder):
+    """At the end of a generation, dies at every moment from which the next one is not yet saved, each in a folder."""
+
+    def __init__(self, folder: Path, trainer: Trainer, first_step: int) -> None:
+        super().__init__(folder, trainer, (), first_step, Silent(), StopFlag())
+        self.trainer, self.left = trainer, list[Path]()
+
+    def generation(self, number: int, selection: Selection | None) -> None:
+        alive, died = self.folder, True
+        while died:
+            self.left.append(Path(shutil.copytree(alive, alive.with_name(f"{alive.name}-{len(self.left)}"))))
+            self.folder = self.left[-1]
+            died = was_killed(in_a_child(partial(self._go_on, number, selection)))
+        raise Interrupted
+
+    def _go_on(self, number: int, selection: Selection | None) -> None:
+        Trap(len(self.left), kill_me).set(pytest.MonkeyPatch())
+        super().generation(number, selection)
+        self.save(int(self.trainer.steps_done), self.trainer.state_dict(), must=False)
+
+
+def die_between_generations(folder: Path) -> list[Path]:
+    """Go on with a run to the end of a generation, and be killed there: a folder for each moment, as it is left.
+
+    For a process of its own, as is `run_under_fire`.
+    """
+    torch.set_num_threads(1)
+    config = read_config(folder)
+    data = mnar.run.load_data(config)
+    trainer = mnar.run.make_trainer(config, data, mnar.run.make_split(config, data))
+    trainer.load_state_dict(checkpoint.load(folder / STATE)[0])
+    recorder = DyingBetweenGenerations(folder, trainer, int(trainer.steps_done))
+    with suppress(Interrupted):
+        train(trainer, recorder)
+    return recorder.left
 
 
 def run_under_fire(config: RunConfig, folder: Path, seed: int) -> int:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from multiprocessing import active_children
 from pathlib import Path
 from typing import NamedTuple
@@ -136,6 +137,47 @@ def test_list_shows_every_part_with_its_options(mnar: Mnar) -> None:
     assert "fixmatch" not in guidances.output
 
 
+def test_list_learners_shows_paper_kinds_views_and_default_guidance(mnar: Mnar) -> None:
+    lines = mnar("list", "learners").output.splitlines()
+    about = {
+        name: next(after for line, after in pairwise(lines) if line.startswith(f"  {name} ")).strip()
+        for name in LEARNERS
+    }
+    assert about["supervised"].endswith("images and tables · unlabelled views: none · guidance by default: none")
+    assert about["fixmatch"] == (
+        "Sohn et al., NeurIPS 2020 · images · unlabelled views: weak, strong · guidance by default: none"
+    )
+    assert about["simmatch"] == (
+        "Zheng et al., CVPR 2022 · images · unlabelled views: weak, strong · guidance by default: "
+        "distribution_alignment (target uniform, window 32, update before)"
+    )
+    for name, learner in LEARNERS.items():
+        assert about[name].startswith(f"{learner.paper} · {' and '.join(learner.suits)} · unlabelled views: ")
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_run_without_a_folder_given_is_named_after_its_learner_and_chain(mnar: Mnar, tmp_path: Path) -> None:
+    for guidance, named in (("prg", "distribution_alignment+prg"), ("none", "none")):
+        outcome = mnar("train", "--learner", "simmatch", "--guidance", guidance, "--iterations", 2, "--seed", 3, *TINY)
+        assert outcome.code == 0, outcome.errors
+        assert f"simmatch + {named} on digits, seed 3: 2 steps" in outcome.output
+        assert (tmp_path / f"runs/digits-cadr-simmatch-{named}-seed3/model.safetensors").exists()
+
+
+@pytest.mark.usefixtures("without_report")
+def test_tensorboard_writes_event_files_in_the_run_folder_and_only_when_asked(mnar: Mnar, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    outcome = mnar("train", "--iterations", 10, "--out", "run", "--tensorboard", *TINY)
+    assert outcome.code == 0, outcome.errors
+    assert re.search(r"step 10/10 +test \d", outcome.output), "and the terminal shows what it always does"
+    (events,) = (tmp_path / "run/tensorboard").iterdir()
+    assert events.name.startswith("events.out.tfevents")
+    resumed = mnar("train", "--resume", "run", "--tensorboard")
+    assert resumed.code == 0, resumed.errors
+    mnar("train", "--iterations", 10, "--out", "plain", *TINY)
+    assert not (tmp_path / "plain/tensorboard").exists()
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_every_command_shows_an_example(mnar: Mnar, command: str) -> None:
     shown = mnar(command, "--help")
@@ -154,8 +196,12 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train --learner fixmatsch", r"unknown learner 'fixmatsch'; choose from \['fixmatch', 'supervised'\]"),
-        ("train --guidance prq", r"unknown guidance 'prq'; choose from \['none', 'prg', 'prg_last'\]"),
+        ("train --learner fixmatsch", r"unknown learner 'fixmatsch'; choose from \[.*'fixmatch'.*'supervised'"),
+        ("train --learner fixmatch+prg", r"unknown learner 'fixmatch\+prg'; choose from \[.*'fixmatch'"),
+        ("train --learner vime", r"vime is for tables, and digits has images; choose --learner from \[.*'fixmatch'"),
+        ("train --guidance prq", r"unknown guidance 'prq'; choose from \[.*'none', 'prg', 'prg_last'\]"),
+        ("train --learner simmatch --guidance none+prq", r"unknown guidance 'prq'; choose from \[.*'prg'"),
+        ("train --learner ups --iterations 5", r"not even a step for each of 20 .*--set learner\.generations=2"),
         ("train --dataset svhn", r"unknown dataset 'svhn'; choose from \[.*'cifar10'.*'digits'"),
         ("train --protocol fair", r"unknown protocol 'fair'; choose from \['balanced', 'cadr', 'darp', 'own'\]"),
         ("train --recipe table1/cifar10", r"unknown recipe 'table1/cifar10'; nearest: \['table1/cifar10"),

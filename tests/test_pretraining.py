@@ -36,6 +36,7 @@ SETTINGS = (
     "train.save_every=7",
     "train.validation=0",
     "learner.pretraining_epochs=2",
+    "learner.bounded=false",
 )
 
 
@@ -86,7 +87,7 @@ def test_the_stage_before_goes_as_often_over_the_unlabelled_set_as_asked_with_rm
 
 
 def test_its_loss_goes_down_and_the_classifier_learns(table: Path, tmp_path: Path) -> None:
-    settings = ("learner.pretraining_epochs=20", "train.lr=0.01", "train.eval_every=1")
+    settings = ("learner.pretraining_epochs=20", "learner.consistency=ce", "train.lr=0.01", "train.eval_every=1")
     new_run(vime(table, *settings, guidance="none"), tmp_path / "run")
     lines = read_metrics(tmp_path / "run")
     assert lines[-1]["test"]["accuracy"] > 0.9 > lines[0]["test"]["accuracy"]
@@ -154,6 +155,33 @@ def test_an_encoder_that_is_not_there_is_refused_before_anything_is_written(tabl
     with pytest.raises(FileNotFoundError, match=r"no encoder at .*nowhere; set learner\.encoder to the folder of"):
         new_run(vime(table, f"learner.encoder={tmp_path / 'nowhere'}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_without_an_encoder_is_refused_as_one(straight: Path, table: Path, tmp_path: Path) -> None:
+    settings = ["model.name=mlp", "engine.device=cpu", "protocol.gamma=5", "train.batch_labeled=16"]
+    plain = configure(dataset="npz", data=str(table), learner="supervised", iterations=2, settings=settings)
+    new_run(plain, tmp_path / "plain")
+    with pytest.raises(ValueError, match=r"the encoder in .*plain.*it has no such encoder; name a run of vime_self"):
+        new_run(vime(table, f"learner.encoder={tmp_path / 'plain'}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_features_outside_0_to_1_are_refused_before_anything_is_written(table: Path, tmp_path: Path) -> None:
+    for learner in ("vime", "vime_self"):
+        settings = [setting for setting in SETTINGS if "learner" not in setting]
+        config = configure(dataset="npz", data=str(table), learner=learner, iterations=3, settings=settings)
+        with pytest.raises(ValueError, match=r"features range from -1\.57 to .*choose --set learner\.bounded=false"):
+            new_run(config, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_what_trains_no_classifier_cannot_be_validated(table: Path, tmp_path: Path) -> None:
+    settings = [*SETTINGS[:-3], "train.validation=0.2", "learner.bounded=false"]
+    config = configure(dataset="npz", data=str(table), learner="vime_self", iterations=3, settings=settings)
+    with pytest.raises(
+        ValueError, match=r"vime_self trains no classifier to validate; choose --set train\.validation=0"
+    ):
+        new_run(config, tmp_path / "run")
 
 
 def test_an_encoder_of_another_width_is_refused_by_name(straight: Path, table: Path, tmp_path: Path) -> None:

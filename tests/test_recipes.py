@@ -115,11 +115,39 @@ def test_no_guidance_can_be_asked_for(learner: str) -> None:
     assert configure(learner=learner, guidance="none+prg").guidance.full_name == "none+prg", "and nothing is added"
 
 
-@pytest.mark.parametrize("learner", ["fixmatch", "simmatch"])
-def test_a_chain_is_taken_as_given(learner: str) -> None:
+@pytest.mark.parametrize(
+    ("learner", "target", "window", "update"),
+    [("fixmatch", "labeled", 128, "after"), ("simmatch", "uniform", 32, "before")],
+)
+def test_a_chain_is_taken_as_given_with_the_learners_own_options(
+    learner: str, target: str, window: int, update: str
+) -> None:
     guidance = configure(learner=learner, guidance="prg+distribution_alignment+prg_last").guidance
     assert [part.name for part in guidance.chain] == ["prg", "distribution_alignment", "prg_last"]
-    assert guidance.chain[1].options == {"target": "labeled", "window": 128, "ema": None, "update": "after"}
+    assert guidance.chain[1].options == {"target": target, "window": window, "ema": None, "update": update}
+
+
+@pytest.mark.parametrize("learner", ALIGNED)
+def test_the_full_name_of_a_chain_given_back_is_the_same_run(learner: str) -> None:
+    config = configure(learner=learner, guidance="prg")
+    assert config.guidance.full_name == "distribution_alignment+prg"
+    assert configure(learner=learner, guidance=config.guidance.full_name) == config
+
+
+def test_a_guidance_beside_ups_leaves_empty_rows_alone_and_holds_a_whole_pass() -> None:
+    options = configure(learner="ups", guidance="prg").guidance.options
+    assert (options["empty_row"], options["window"]) == ("identity", 1024)
+    settings = ["guidance.window=7", "guidance.empty_row=onehot"]
+    options = configure(learner="ups", guidance="prg_last", settings=settings).guidance.options
+    assert (options["empty_row"], options["window"], options["last"]) == ("onehot", 7, True)
+
+
+def test_an_encoder_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = configure(learner="vime", dataset="mnist_tabular", settings=["learner.encoder=runs/one"])
+    assert config.learner.options["encoder"] == tmp_path / "runs/one"
+    elsewhere = configure(learner="vime", dataset="mnist_tabular", settings=["learner.encoder=/other/one"])
+    assert config.differences(elsewhere) == [], "where it lies is no part of the method"
 
 
 def test_a_learners_own_guidance_named_keeps_the_learners_options_and_takes_others() -> None:

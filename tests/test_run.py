@@ -16,6 +16,7 @@ from safetensors import safe_open
 import mnar.run
 from mnar import checkpoint, distributed
 from mnar.config import RunConfig
+from mnar.learners import LEARNERS
 from mnar.meters import Diverged
 from mnar.recipes import configure
 from mnar.report import read_metrics
@@ -110,7 +111,7 @@ def test_a_damaged_configuration_is_refused_with_its_path(stopped: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("settings", "message"),
     [
         ("protocol.gamma=0", "gamma"),
         ("protocol.gamma=-3", "gamma"),
@@ -119,13 +120,22 @@ def test_a_damaged_configuration_is_refused_with_its_path(stopped: Path) -> None
         ("guidance.window=0", "window is 0"),
         ("guidance.alpha=-1", "alpha is -1"),
         ("learner.threshold=2", "threshold is 2"),
+        ("learner.name=comatch train.batch_unlabeled=1", "batch_unlabeled is 1; CoMatch .* take at least 2"),
+        ("learner.name=remixmatch train.batch_unlabeled=3", "batch_unlabeled is 3; ReMixMatch .* take at least 4"),
+        # 7 labels for 10 classes
+        ("learner.name=simmatch train.validation=0.9", r"no labelled image of class \[.*9\]; .* or choose fixmatch"),
+        ("learner.name=simmatch guidance.after=null guidance.window=0", "window is 0"),
+        ("learner.name=comatch guidance.name=prg guidance.after.window=0", "window is 0"),
+        ("learner.name=ups learner.generations=41", "iterations is 40, not .* 41 generations; choose more steps, or"),
+        ("learner.name=ups model.dropout=0", r"the model has none; use --set model\.dropout=0\.3"),
+        ("learner.name=ups guidance.name=prg guidance.alpha=-1", "alpha is -1"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(
-    tmp_path: Path, tiny: Configure, setting: str, message: str
+    tmp_path: Path, tiny: Configure, settings: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        new_run(tiny(setting), tmp_path / "run")
+        new_run(tiny(*settings.split()), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -145,16 +155,48 @@ def test_a_guidance_for_a_learner_without_pseudo_labels_is_refused(tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-def test_a_table_for_a_learner_with_strong_views_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+SUITABLE = {
+    kind: sorted(name for name, made in LEARNERS.items() if kind in made.suits) for kind in ("images", "tables")
+}
+
+
+@pytest.mark.parametrize("learner", sorted(set(SUITABLE["images"]) - set(SUITABLE["tables"])))
+def test_a_table_for_a_learner_of_images_is_refused_with_those_that_suit_before_anything_is_written(
+    tmp_path: Path, learner: str
+) -> None:
     table, labels = np.arange(120.0).reshape(60, 2), np.arange(60) % 3
     np.savez(tmp_path / "own.npz", x_train=table, y_train=labels, x_test=table, y_test=labels)
     settings = ["model.name=mlp", "protocol.gamma=5", "train.batch_unlabeled=8", "engine.device=cpu"]
-    config = configure(dataset="npz", data=str(tmp_path / "own.npz"), learner="fixmatch", settings=settings)
-    with pytest.raises(
-        ValueError, match=r"fixmatch is for images, and npz has tables; choose --learner from .*supervised"
-    ):
+    config = configure(dataset="npz", data=str(tmp_path / "own.npz"), learner=learner, settings=settings)
+    choices = re.escape(f"choose --learner from {SUITABLE['tables']}")
+    with pytest.raises(ValueError, match=rf"{learner} is for images, and npz has tables; {choices}"):
+        new_run(config, tmp_path / "run")
+    assert {"pseudo_label", "supervised", "vime"} <= set(SUITABLE["tables"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("learner", sorted(set(SUITABLE["tables"]) - set(SUITABLE["images"])))
+def test_images_for_a_learner_of_tables_are_refused_with_those_that_suit_before_anything_is_written(
+    tmp_path: Path, learner: str
+) -> None:
+    config = configure(dataset="digits", learner=learner, settings=["engine.device=cpu"])
+    choices = re.escape(f"choose --learner from {SUITABLE['images']}")
+    with pytest.raises(ValueError, match=rf"{learner} is for tables, and digits has images; {choices}"):
         new_run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_none_before_prg_is_prg_alone_and_none_after_a_learner_is_the_learner_alone(
+    tmp_path: Path, tiny: Configure
+) -> None:
+    for name in ("prg", "none+prg"):
+        new_run(tiny("learner.name=fixmatch", f"guidance.name={name}", iterations=10), tmp_path / name)
+    new_run(tiny("learner.name=simmatch", "guidance.name=none+prg", iterations=10), tmp_path / "simmatch")
+    alone, chained, simmatch = (read_metrics(tmp_path / name) for name in ("prg", "none+prg", "simmatch"))
+    assert chained == alone
+    assert {name for name in simmatch[0]["train"] if name.startswith("guidance/")} == {
+        name for name in alone[0]["train"] if name.startswith("guidance/")
+    }
 
 
 def test_several_processes_are_refused(tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch) -> None:

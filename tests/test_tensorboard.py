@@ -99,6 +99,7 @@ def test_every_call_is_handed_on_and_each_evaluation_is_written_and_flushed(
 ) -> None:
     (tmp_path / "split.json").write_text(json.dumps({"class_names": ["cat", "dog"]}))
     config, display = tiny(), Mock()
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
     with TensorBoard(tmp_path, display) as board:
         assert writers == [], "nothing is written before the run has a folder"
         board.started(config, 28)
@@ -118,6 +119,18 @@ def test_every_call_is_handed_on_and_each_evaluation_is_written_and_flushed(
     ]
     assert (writer.folder, writer.purge_step) == (str(tmp_path / "tensorboard"), 29)
     assert not writer.is_open
+
+
+def test_a_stage_before_is_shown_apart(tmp_path: Path, tiny: Configure, writers: list[ListingWriter]) -> None:
+    (tmp_path / "split.json").write_text(json.dumps({"class_names": ["cat", "dog"]}))
+    (tmp_path / "config.yaml").write_text(tiny().to_yaml())
+    with TensorBoard(tmp_path, Silent()) as board:
+        board.started(tiny("learner.name=supervised"), 0)
+        board.started(tiny(), 0)
+    assert [writer.folder for writer in writers] == [
+        str(tmp_path / "pretraining" / "tensorboard"),
+        str(tmp_path / "tensorboard"),
+    ]
 
 
 def test_a_run_that_never_starts_leaves_nothing(tmp_path: Path, tiny: Configure, writers: list[ListingWriter]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mnar.config import RunConfig
@@ -22,6 +22,7 @@ from mnar.run import load_data, make_split, make_trainer
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import Batch, DataSet, Step
 from tests.equality import assert_same
+from tests.methods import IMAGE_METHODS, method_settings
 from tests.watching import Notes, loaded
 
 MakeTrainer = Callable[..., Trainer]
@@ -125,18 +126,36 @@ class NoHostSync(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(
-    ("learner", "guidance"),
-    [("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("fixmatch", "prg_last")],
-)
-def test_a_whole_step_never_waits_for_the_device(trainer_of: MakeTrainer, learner: str, guidance: str) -> None:
-    trainer = trainer_of(f"learner.name={learner}", f"guidance.name={guidance}")
+def unchecked_one_hot(targets: Tensor, num_classes: int) -> Tensor:
+    """As on a GPU: on a CPU, torch's own looks whether the targets are classes."""
+    return (targets.unsqueeze(-1) == torch.arange(num_classes)).long()
+
+
+@pytest.mark.parametrize(("learner", "guidance"), [*IMAGE_METHODS, ("fixmatch", "prg_last")])
+def test_a_whole_step_never_waits_for_the_device(
+    trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch, learner: str, guidance: str
+) -> None:
+    trainer = trainer_of(*method_settings(learner, guidance))
+    monkeypatch.setattr(nn.functional, "one_hot", unchecked_one_hot)
     for step in range(3):
         trainer.loader.seek(step)
         with NoHostSync():
             trainer.step()
     with NoHostSync(), pytest.raises(AssertionError, match="local_scalar_dense"):
         trainer.lr.item()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop"])
+@pytest.mark.parametrize(("schedule", "last"), [("cosine", math.cos(7 * math.pi * 9 / 160)), ("constant", 1.0)])
+def test_the_learning_rate_follows_its_schedule_to_the_last_step(
+    trainer_of: MakeTrainer, optimizer: str, schedule: str, last: float
+) -> None:
+    settings = (f"train.optimizer={optimizer}", f"train.schedule={schedule}", "train.lr=0.01")
+    trainer = trainer_of(*settings, iterations=10)
+    train(trainer, Notes())
+    rates = {float(group["lr"]) for group in trainer.optimizer.param_groups}
+    assert list(rates) == [pytest.approx(0.01 * last)]
+    assert type(trainer.optimizer).__name__.lower() == optimizer
 
 
 @pytest.mark.parametrize("learner", ["fixmatch", "supervised"])

@@ -27,6 +27,11 @@ CUTOUT_DRAWS = 3  # side, centre across, centre down
 CUTOUT_COLORS = {1: (123,), 3: (125, 123, 114)}  # by number of channels
 
 
+def kind_of(view: str) -> str:
+    """ "weak2" is another draw of "weak"."""
+    return view.rstrip("0123456789")
+
+
 def crop_and_flip(images: Tensor, uniforms: Tensor, *, padding: int, padding_mode: str, flip: bool) -> Tensor:
     """Mirror an image or not, then cut a window of its size out of it with `padding` pixels all round.
 
@@ -128,7 +133,7 @@ class Augment(nn.Module):
         self.register_buffer("range_table", range_table(), persistent=False)
 
     def forward(self, images: Tensor, view: str) -> Tensor:
-        kind = view[:-1] if view[-1:].isdigit() else view
+        kind = kind_of(view)
         if kind not in VIEWS:
             raise ValueError(f"unknown view {view!r}; choose from {VIEWS}, or a further draw such as 'weak2'")
         channels = len(self.fill)

@@ -94,7 +94,9 @@ def train(
         str | None, typer.Option(help="How pseudo-labels are rectified (`mnar list guidances`).")
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="A named configuration (`mnar list recipes`).")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Training steps; 900 for digits, else 2^20.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Training steps; if not given, the data set's default.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of split, initialisation and all draws; 1.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to make; runs/… if not given.")] = None,
     settings: Setting = None,

@@ -77,6 +77,9 @@ SECTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+PLACES = ("dataset.root", "learner.encoder")
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """One training run, complete: two equal ones give equal runs."""
@@ -166,9 +169,9 @@ def parse_setting(setting: str) -> tuple[str, str, Any]:
 def settings_of(sections: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a run, flat: {"guidance.alpha": 3, ...}.
 
-    Speed (engine) and the place of the data are not part of it: a run may go on on another machine.
+    Speed (engine) and the places of data and encoder are not part of it: a run may go on on another machine.
     """
-    return {n: value for n, value in _leaves(sections) if not n.startswith("engine.") and n != "dataset.root"}
+    return {n: value for n, value in _leaves(sections) if not n.startswith("engine.") and n not in PLACES}
 
 
 def own_guidance(learner: str) -> dict[str, Any]:

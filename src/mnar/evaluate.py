@@ -94,17 +94,25 @@ def _ratios(part: Tensor, whole: Tensor) -> list[float | None]:
     return [p / w if w > 0 else None for p, w in zip(part.tolist(), whole.tolist(), strict=True)]
 
 
+def headline_lines(lines: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The last evaluations, at most 20, of what is handed out: the last generation's, the best model's."""
+    last = lines[-1]
+    since = last["step"] - last.get("validation", {}).get("steps_since", last["step"])
+    of_it = [line for line in lines if line.get("generation") == last.get("generation") and line["step"] >= since]
+    return of_it[-HEADLINE_EVALUATIONS:]
+
+
 def headline(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures to quote, from the lines of metrics.jsonl. Best-on-test peeks at the test set and says so."""
     if not lines:
         raise ValueError("no evaluation to summarise: the run has not reached its first one (train.eval_every)")
     accuracy = [line["test"]["accuracy"] for line in lines]
-    means = [line["test"]["geometric_mean"] for line in lines]
+    latest = headline_lines(lines)
     return {
-        "accuracy_median_last_20": statistics.median(accuracy[-HEADLINE_EVALUATIONS:]),
+        "accuracy_median_last_20": statistics.median(line["test"]["accuracy"] for line in latest),
         "accuracy_final": accuracy[-1],
         "accuracy_best_on_test": max(accuracy),
-        "geometric_mean": statistics.median(means[-HEADLINE_EVALUATIONS:]),
+        "geometric_mean": statistics.median(line["test"]["geometric_mean"] for line in latest),
         "num_evaluations": len(lines),
     }
 

@@ -30,6 +30,7 @@ from mnar.types import Selection
 CONFIG, SPLIT, ENVIRONMENT = "config.yaml", "split.json", "environment.json"
 METRICS, STATE, MODEL, REPORT = "metrics.jsonl", "state.pt", "model.safetensors", "report.html"
 SELECTIONS = "selections"  # who joined the labelled set, by generation
+PRETRAINING = "pretraining"  # the run folder of a stage that comes first
 LOCK = ".lock"
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # asked to, Ctrl-C, the terminal went away
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mnar import distributed
+from mnar.augment import kind_of
 from mnar.types import Batch, DataSet, Selection, Split
 
 STEPS_AHEAD = 64  # rows are drawn on the host and copied to the device for so many steps at a time
@@ -86,7 +87,7 @@ class Loader:
         is_pool = selection.pool is not None and len(selection.pool) > 0
         self._pool = selection.pool.cpu().numpy() if is_pool else None  # type: ignore[union-attr]
         pool = None if selection.pool is None else selection.pool.to(self.device)
-        self.selection, self._drawn = Selection(rows, labels, pool), None
+        self.selection, self._drawn = Selection(rows, labels, pool, selection.negative), None
 
     def unlabeled(self, view: str, *, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The whole unlabelled set, in order: rows and their view, a batch at a time."""
@@ -111,7 +112,7 @@ class Loader:
             y=self._labels[self._x_index],
             x_index=self._x_index,
             # "weak2" is another draw of "weak": one compiled kernel serves both
-            u={view: self.augment(unlabeled, view.rstrip("0123456789")) for view in self.views},
+            u={view: self.augment(unlabeled, kind_of(view)) for view in self.views},
             u_index=self._u_index,
         )
 
@@ -120,7 +121,7 @@ class Loader:
         return {"selection": None if self.selection is None else self.selection._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["selection"] is not None:
+        if state.get("selection"):
             self.adopt(Selection(**state["selection"]))
 
     def _draw(self, block: int) -> tuple[Tensor, Tensor]:

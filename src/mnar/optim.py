@@ -14,11 +14,12 @@ NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
 def make_optimizer(
-    kind: str, model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float
+    kind: str, model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float, capturable: bool = False
 ) -> torch.optim.Optimizer:
     """Nesterov SGD, Adam or RMSprop; weight decay on all but normalisation layers, as the published recipe has it.
 
-    `lr` is a tensor on the device, changed in place by the schedule, so that a CUDA graph sees it change.
+    `lr` is a tensor on the device, changed in place by the schedule, so that a CUDA graph sees it change; `capturable`
+    says that there will be one.
     """
     of_norms = {p for module in model.modules() if isinstance(module, NORMS) for p in module.parameters()}
     trainable = [p for p in model.parameters() if p.requires_grad]
@@ -30,9 +31,9 @@ def make_optimizer(
     if kind == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
     if kind == "adam":
-        return torch.optim.Adam(groups, lr=lr, fused=True)
+        return torch.optim.Adam(groups, lr=lr, fused=True, capturable=capturable)
     if kind == "rmsprop":  # alpha as in Keras, where the methods that use it were written
-        return torch.optim.RMSprop(groups, lr=lr, alpha=0.9, eps=1e-7, capturable=lr.is_cuda)
+        return torch.optim.RMSprop(groups, lr=lr, alpha=0.9, eps=1e-7, capturable=capturable)
     raise ValueError(f"unknown train.optimizer {kind!r}; choose sgd, adam or rmsprop")
 
 

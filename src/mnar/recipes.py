@@ -71,7 +71,7 @@ LEARNER_DEFAULTS: dict[str, Sections] = {
     "vime": {"model": {"name": "encoder_mlp"}, "train": {**_TABULAR_TRAINING, "validation": 0.1}},
     "vime_self": {
         "model": {"name": "encoder_mlp"},
-        "train": {**_TABULAR_TRAINING, "optimizer": "rmsprop", "iterations": 4690, "eval_every": 4690},
+        "train": {**_TABULAR_TRAINING, "optimizer": "rmsprop", "iterations": 4688, "eval_every": 4688},
     },
 }
 DEFAULTS: Sections = {
@@ -196,6 +196,8 @@ def configure(
         if option != "name":
             config = _merge(config, {section: _nested(option, value)})
     _size_batches(config)
+    if config["learner"].get("encoder"):
+        config["learner"]["encoder"] = str(Path(config["learner"]["encoder"]).resolve())
     return RunConfig.from_dict(config)
 
 
@@ -221,13 +223,21 @@ def _size_protocol(config: Sections) -> None:
 
 def _guide(config: Sections, *, is_named: bool, learner_is_named: bool) -> None:
     """A learner named alone is meant as its paper has it; a guidance named beside it comes after what it has."""
-    own, guidance = own_guidance(config["learner"]["name"]), config["guidance"]
+    learner, guidance = config["learner"]["name"], config["guidance"]
+    own = own_guidance(learner)
     if not is_named and learner_is_named:
-        config["guidance"] = own
-    elif guidance["name"] == own["name"]:
-        config["guidance"] = {**own, **guidance}
-    elif "none" not in (own["name"], guidance["name"]) and "after" not in guidance:
-        config["guidance"] = {**guidance, "after": own}
+        guidance = own
+    elif own["name"] != "none" and guidance["name"] not in ("none", own["name"]) and "after" not in guidance:
+        guidance = {**guidance, "after": own}
+    config["guidance"] = _with_options_of(learner, guidance)
+
+
+def _with_options_of(learner: str, guidance: Sections) -> Sections:
+    """Each guidance of a chain as the learner wants it, where nobody says otherwise."""
+    own, wanted = own_guidance(learner), LEARNERS[learner].guidance_options if learner in LEARNERS else {}
+    options = {**wanted.get(guidance["name"], {}), **(own if guidance["name"] == own["name"] else {})}
+    after = {"after": _with_options_of(learner, guidance["after"])} if "after" in guidance else {}
+    return {**options, **guidance, **after}
 
 
 def _size_batches(config: Sections) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from mnar import checkpoint, distributed
-from mnar.augment import Augment, Standardize
+from mnar.augment import Augment, Standardize, kind_of
 from mnar.config import RunConfig, options_of
 from mnar.datasets import DATASETS
 from mnar.engine import Engine
@@ -27,6 +27,7 @@ from mnar.folder import (
     CONFIG,
     LOCK,
     MODEL,
+    PRETRAINING,
     REPORT,
     SPLIT,
     STATE,
@@ -48,15 +49,15 @@ from mnar.report import read_metrics, read_run, write_report
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Split, Task
 
-PRETRAINING = "pretraining"  # the run folder of a stage that comes first
+NUM_CHECKED = 100  # samples that are looked at before training
 LEFT_BY_A_KILL = (LOCK, f"{CONFIG}.part")  # what a run leaves that was killed before it began
 
 
-def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> None:
-    """Train `config` into a new run folder."""
+def new_run(config: RunConfig, folder: Path, display: Display | None = None, *, root: Path | None = None) -> None:
+    """Train `config` into a new run folder; `root` names the data if they are elsewhere than it says."""
     _refuse_used(folder)
     # All that can be wrong with the input comes out here, before anything is written.
-    data = load_data(config)
+    data = load_data(config, root)
     rows = make_split(config, data)
     trainer = make_trainer(config, data, rows)
     _check_views(config, data, rows, trainer)
@@ -66,7 +67,7 @@ def new_run(config: RunConfig, folder: Path, display: Display | None = None) -> 
         _refuse_used(folder)  # by another process, meanwhile
         checkpoint.write_atomically(folder / CONFIG, config.to_yaml())
         checkpoint.write_atomically(folder / SPLIT, json.dumps(describe_split(config, data, rows)))
-        _pretrain(trainer, config, folder, display)
+        _pretrain(trainer, config, folder, display, root=root)
         _train(trainer, data, folder, 0, display or Silent())
 
 
@@ -130,6 +131,8 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
     torch.manual_seed(config.seed)
     engine, options = Engine(config.engine), config.train
     held_out: tuple[Tensor, Tensor] | None = None
+    if options.validation and not LEARNERS[config.learner.name].uses_labels:
+        raise ValueError(f"{config.learner.name} trains no classifier to validate; choose --set train.validation=0")
     if options.validation:
         rows, validation_index = hold_out(rows, options.validation, seed=config.seed)
         validation_rows = torch.from_numpy(validation_index)
@@ -185,12 +188,12 @@ def _check_suits(config: RunConfig, data: DataSet) -> None:
 
 
 def _check_views(config: RunConfig, data: DataSet, rows: Split, trainer: Trainer) -> None:
-    """Make each view of one sample: what the data cannot give shows now, not in the first step."""
-    views = {"id", trainer.learner.labeled_view, *trainer.learner.views}
-    augment = make_augment(config, data, rows if "marginal" in views else None)
+    """Make each view of some samples: what the data cannot give shows now, not in the first step."""
+    names = {"id", trainer.learner.labeled_view, *trainer.learner.views}
+    augment = make_augment(config, data, rows if "marginal" in names else None)
     with torch.random.fork_rng(devices=[]):
-        for view in views:
-            augment(data.train_x[:1], view)
+        views = {name: augment(data.train_x[:NUM_CHECKED], kind_of(name)) for name in names}
+    trainer.learner.check_sample(views)
 
 
 def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, Any]:
@@ -241,7 +244,7 @@ def _averaged_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / MODEL).exists():
         return load_file(folder / MODEL)
     state, _ = checkpoint.load(folder / STATE)
-    return dict(_classifier_weights(state["average"] if state["best"] is None else state["best"]["model"]))
+    return dict(_classifier_weights(state["best"]["model"] if state.get("best") else state["average"]))
 
 
 def _classifier_weights(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -269,9 +272,10 @@ def _pretrain(
                 if (stage / CONFIG).exists():
                     resume_run(stage, display, root=root, settings=settings)
                 else:
-                    new_run(_pretraining(config, trainer), stage, display)
+                    new_run(pretraining_config(config, trainer.loader.num_unlabeled), stage, display, root=root)
         except Interrupted as error:
-            raise Interrupted(f"{str(error).partition(';')[0]}; saved. Go on with: {resume_command(folder)}") from error
+            stopped = str(error).partition(";")[0]
+            raise Interrupted(f"pretraining {stopped}; saved. Go on with: {resume_command(folder)}") from error
     _take_encoder(trainer, stage)
 
 
@@ -286,17 +290,17 @@ def _take_encoder(trainer: Trainer, source: Path | None) -> None:
         )
     try:
         trainer.load_encoder(load_file(path))
-    except (SafetensorError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError, ValueError) as error:
         raise ValueError(f"the encoder in {path} is damaged or does not fit the model ({error})") from error
 
 
-def _pretraining(config: RunConfig, trainer: Trainer) -> RunConfig:
+def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
     """The stage before: the same data and model, and as many rounds over the unlabelled set as the learner asks for."""
     learner, options = config.learner, config.train
     name = LEARNERS[learner.name].pretrained_by
     assert name is not None
     epochs = learner.options["pretraining_epochs"]
-    steps = max(1, math.ceil(epochs * trainer.loader.num_unlabeled / options.batch_unlabeled))
+    steps = max(1, math.ceil(epochs * num_unlabeled / options.batch_unlabeled))
     shared = options_of("learner", LEARNERS[name])
     return RunConfig.from_dict(
         {

@@ -60,11 +60,17 @@ def _watch(
         finished = [future for future in futures if future.done()]
         for future in finished:
             future.result()  # raises what the run raised
-        steps = [lines[-1]["step"] for path in configs if (lines := read_metrics(path))]
-        on_progress(sum(steps) / total)
+        on_progress(sum(_steps_done(path, config) for path, config in configs.items()) / total)
         if len(finished) == len(futures):
             return
         time.sleep(0.3)
+
+
+def _steps_done(path: Path, config: RunConfig) -> int:
+    if (path / MODEL).exists():
+        return config.train.iterations  # though it may have ended early
+    lines = read_metrics(path)
+    return int(lines[-1]["step"]) if lines else 0
 
 
 def _num_cores() -> int:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mnar.config import RunConfig
-from mnar.folder import SPLIT, Display
+from mnar.folder import PRETRAINING, SPLIT, Display, read_config
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -39,8 +39,10 @@ class TensorBoard:
 
     def started(self, config: RunConfig, first_step: int) -> None:
         self.class_names = json.loads((self.folder / SPLIT).read_text())["class_names"]
+        is_stage_before = config.learner.name != read_config(self.folder).learner.name
+        folder = self.folder / PRETRAINING if is_stage_before else self.folder
         # What was measured after the checkpoint that the run goes on from will be measured again: show it once.
-        writer = _summary_writer()(str(self.folder / EVENTS), purge_step=first_step + 1)
+        writer = _summary_writer()(str(folder / EVENTS), purge_step=first_step + 1)
         self.writer = self._open_files.enter_context(writer)
         self.display.started(config, first_step)
 

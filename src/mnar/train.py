@@ -104,6 +104,8 @@ class Trainer:
         engine.guide(learner.guidance)
         self.average = Average(self.model, options.ema)
         if learner.uses_teacher:
+            if options.ema == 0:
+                raise ValueError("train.ema is 0, so the teacher would be the student itself; choose one like 0.999")
             learner.set_teacher(engine.network(self.average.model.train()))
         self.lr = torch.tensor(options.lr, device=engine.device)
         self.optimizer = self._make_optimizer()
@@ -124,6 +126,7 @@ class Trainer:
             lr=self.lr,
             momentum=self.options.momentum,
             weight_decay=self.options.weight_decay,
+            capturable=self.engine.cuda_graph,
         )
 
     def generation_end(self, generation: int) -> int:
@@ -154,7 +157,7 @@ class Trainer:
 
         Only our own kernels gain by it; torch.compile takes one thing at a time.
         """
-        if not self.engine.fused or self.steps_done == self.options.iterations:
+        if not self.engine.fused or self.is_over(int(self.steps_done)):
             return
         device = self.engine.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), ThreadPoolExecutor() as aside:
@@ -168,7 +171,7 @@ class Trainer:
         if self.engine.device.type == "cuda":
             torch.cuda.set_device(self.engine.device)  # each thread has its own current device
         network = self.engine.network(copy.deepcopy(self.model))
-        batch = torch.zeros(self.images_per_step, *self.test_x.shape[1:], device=self.engine.device)
+        batch = torch.zeros(self.learner.forward_size, *self.test_x.shape[1:], device=self.engine.device)
         if batch.ndim == 4:
             batch = batch.contiguous(memory_format=torch.channels_last)
         network(batch).float().sum().backward()
@@ -191,10 +194,11 @@ class Trainer:
             self.best.update()
         self.steps_done += 1
 
-        guidance_logs = {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
-        self.meters.add({"loss": loss.detach()} | logs | guidance_logs)
+        logs = {"loss": loss.detach()} | logs
         if self.notes_pseudo_labels:
+            logs |= {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
             self.meters.add_pseudo_labels(self.learner.pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
+        self.meters.add(logs)
 
     def evaluate(self, step: int, *, is_last: bool = False) -> dict[str, Any]:
         """One line of metrics.jsonl, about the steps since the last one. Starts the meters anew."""
@@ -215,6 +219,8 @@ class Trainer:
             "train": means,
         }
         matrices = {"test_confusion": confusion}
+        if self.best is not None:
+            line["validation"] = {"loss": self.best.loss.item(), "steps_since": int(self.best.waited)}
         if self.learner.generations > 1:
             line["generation"] = self.generation
         if self.loader.selection is not None:
@@ -238,8 +244,11 @@ class Trainer:
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Take the part of the model that a stage before has trained."""
+        mine = self.model.state_dict()
         of_encoder = {name: tensor for name, tensor in weights.items() if name.startswith("encoder.")}
-        self.model.load_state_dict(self.model.state_dict() | of_encoder)
+        if of_encoder.keys() != {name for name in mine if name.startswith("encoder.")}:
+            raise ValueError("it has no such encoder; name a run of vime_self")
+        self.model.load_state_dict(mine | of_encoder)
         self.average.restart()
 
     def next_generation(self) -> Selection | None:
@@ -298,20 +307,28 @@ class Trainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps_done.fill_(state["steps_done"])
-        self.generation = state["generation"]
+        self.generation = state.get("generation", 0)
         self.model.load_state_dict(state["model"])
         self.average.model.load_state_dict(state["average"])
         if self.best is not None:
             self.best.load_state_dict(state["best"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr  # loading put a copy there
+        self._load_optimizer(state["optimizer"])
         self.learner.load_state_dict(state["learner"])
         self.meters.load_state_dict(state["meters"])
-        self.loader.load_state_dict(state["loader"])
+        self.loader.load_state_dict(state.get("loader", {}))
         torch.set_rng_state(state["random"]["cpu"])
         if state["random"]["cuda"] is not None and self.engine.device.type == "cuda":
             torch.cuda.set_rng_state(state["random"]["cuda"], self.engine.device)
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        """What it has gathered; its options are those of this machine, not of the one that saved them."""
+        mine = [
+            {name: value for name, value in group.items() if name != "params"} for group in self.optimizer.param_groups
+        ]
+        groups = [{**saved, **options} for saved, options in zip(state["param_groups"], mine, strict=True)]
+        self.optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr  # loading put a copy there
 
 
 def train(trainer: Trainer, recorder: Recorder) -> None:
@@ -320,7 +337,7 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
     trainer.warm_up()
     take_step = trainer.engine.step(trainer.step)
     step = int(trainer.steps_done)
-    is_last = step > 0 and trainer.is_over(step)
+    is_last = trainer.is_over(step)
     while not is_last:
         step += 1
         trainer.loader.seek(step - 1)
@@ -332,7 +349,8 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         if is_last or ends_generation or step % options.eval_every == 0:
             recorder.evaluation(trainer.evaluate(step, is_last=is_last))
         elif step % options.log_every == 0 or stop:
-            recorder.progress(step, trainer.meters.means(), trainer.meters.pseudo_label_share())
+            share = trainer.meters.pseudo_label_share() if trainer.notes_pseudo_labels else []
+            recorder.progress(step, trainer.meters.means(), share)
         saves = is_last or stop or ends_generation or step % options.save_every == 0
         if saves and not trainer.is_finite():
             raise Diverged("a parameter is not a number")

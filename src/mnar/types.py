@@ -56,6 +56,7 @@ class Selection(NamedTuple):
     rows: Tensor  # [m] of the unlabelled set
     labels: Tensor  # [m] the classes they are trained as
     pool: Tensor | None = None  # [r] the rows that unlabelled batches are drawn from; None: all
+    negative: Tensor | None = None  # [rows of the unlabelled set, k] classes that they are said not to be
 
 
 class DataSet(NamedTuple):

@@ -220,6 +220,7 @@ def test_a_batch_that_has_no_four_quarters_is_refused() -> None:
 
 
 def test_images_that_are_not_square_are_refused() -> None:
-    learner, batch = ReMixMatch(TASK, NoGuidance(TASK)), make_batch(shape=(1, 1, SIZE * SIZE))
+    learner = ReMixMatch(TASK, NoGuidance(TASK))
+    learner.check_sample({"strong": torch.zeros(2, 1, 9, 9)})
     with pytest.raises(ValueError, match=r"1x9.*square"):
-        learner(Linear(learner), batch)
+        learner.check_sample({"strong": torch.zeros(2, 1, 1, 9)})

@@ -32,7 +32,11 @@ class Learner(nn.Module):
     uses_teacher: ClassVar[bool] = False  # whether `teacher`, the averaged model, takes part in training
     is_guided: ClassVar[bool] = True  # whether there is a pseudo-label that a guidance could rectify
     labels_batches: ClassVar[bool] = True  # whether each step makes pseudo-labels and notes them
-    pretrained_by: ClassVar[str | None] = None  # the learner of a stage that comes first and trains the encoder
+    uses_labels: ClassVar[bool] = True  # whether it trains a classifier, that could be validated
+    # The learner of a stage that comes first and trains the encoder; needs options `encoder` and `pretraining_epochs`.
+    pretrained_by: ClassVar[str | None] = None
+    # What a guidance named beside this learner is set to, where nobody says otherwise: {"prg": {"window": 1024}}
+    guidance_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     generations: int = 1  # how often training begins anew, on what `relabel` selected
 
     pseudo_labels: Tensor
@@ -52,12 +56,20 @@ class Learner(nn.Module):
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         raise NotImplementedError
 
+    @property
+    def forward_size(self) -> int:
+        """How many samples its largest forward has."""
+        return self.task.batch_labeled + len(self.views) * self.task.batch_unlabeled
+
     def heads(self, model: Classifier) -> dict[str, nn.Module]:
         """Networks that this method trains beside the classifier: `model.heads[name](features)`."""
         return {}
 
     def prepare(self, model: Classifier) -> None:
         """Called once, with the model before training: refuse one that does not suit, freeze what is not trained."""
+
+    def check_sample(self, views: Mapping[str, Tensor]) -> None:
+        """Called once, with views of some samples before training: refuse data that do not suit."""
 
     def relabel(self, predict: Predict, generation: int) -> Selection | None:
         """After a generation: who joins the labelled set in the next one."""

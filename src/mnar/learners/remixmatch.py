@@ -77,6 +77,18 @@ class ReMixMatch(Learner):
         self.unlabeled_weight, self.strong_weight = unlabeled_weight, strong_weight
         self.rotation_weight = rotation_weight
 
+    @property
+    def forward_size(self) -> int:
+        return super().forward_size + 2 * self.task.batch_unlabeled  # a strong view as it is, and turned
+
+    def check_sample(self, views: Mapping[str, Tensor]) -> None:
+        height, width = views["strong"].shape[-2:]
+        if height != width:
+            raise ValueError(
+                f"images are {height}x{width}; ReMixMatch turns them by 90 degrees: make them square, or choose "
+                "another learner, e.g. --learner fixmatch"
+            )
+
     def heads(self, model: Classifier) -> dict[str, nn.Module]:
         return {"rotation": nn.Linear(model.num_features, NUM_TURNS)}
 
@@ -121,12 +133,6 @@ class ReMixMatch(Learner):
 
 def turn_by_quarters(images: Tensor) -> tuple[Tensor, Tensor]:
     """The first quarter of a batch as it is, the second turned once by 90 degrees, and so on; how often each was."""
-    height, width = images.shape[-2:]
-    if height != width:
-        raise ValueError(
-            f"images are {height}x{width}; ReMixMatch turns them by 90 degrees: make them square, or choose another "
-            "learner, e.g. --learner fixmatch"
-        )
     quarters = images.tensor_split(NUM_TURNS)
     turned = torch.cat([quarter.rot90(number, (-2, -1)) for number, quarter in enumerate(quarters)])
     turns = torch.cat(

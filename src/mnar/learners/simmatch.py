@@ -154,6 +154,7 @@ def _membership(task: Task) -> Tensor:
     except RuntimeError as error:
         raise ValueError(
             f"no labelled image of class {lacking.nonzero().flatten().tolist()}; SimMatch compares images with "
-            "labelled ones of every class: label at least one of each, or choose fixmatch or comatch"
+            "labelled ones of every class: label at least one of each (train.validation holds some out), or choose "
+            "fixmatch or comatch"
         ) from error
     return membership

@@ -16,6 +16,9 @@ they belong to or with classes that they do not, and begin anew with a fresh net
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -42,6 +45,11 @@ class UPS(Learner):
     labeled_view = "strong"
     unlabeled_ratio = 1
     labels_batches = False
+    # Before there is a history no row of C has a transition, and a one-hot pseudo-label would pass any threshold; and
+    # the window is to hold a pass over the unlabelled set: 65,536 samples in batches of 64.
+    guidance_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {"empty_row": "identity", "window": 1024} for name in ("prg", "prg_last")
+    }
 
     negative: Tensor
 
@@ -125,7 +133,7 @@ class UPS(Learner):
             positive = balance(target, uncertainty, positive, self.task.num_classes, self.balance_minimum)
         self.negative[rows[positive]] = False
         pool = self.negative.any(1).nonzero().squeeze(1)
-        return Selection(rows[positive], target[positive], pool)
+        return Selection(rows[positive], target[positive], pool, self.negative.clone())
 
 
 def select_positives(

@@ -19,6 +19,7 @@ Where the paper and its published code differ, docs/methods/vime.md says which i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -28,8 +29,9 @@ from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.none import NoGuidance
+from mnar.learners.checks import check_weights
 from mnar.learners.learner import Learner
-from mnar.learners.vime_self import check_pretext
+from mnar.learners.vime_self import check_bounds, check_pretext
 from mnar.models.classifier import Classifier
 from mnar.models.encoder_mlp import with_encoder
 from mnar.types import Batch, Step, Task
@@ -40,7 +42,7 @@ class Vime(Learner):
                      difference to the row's own prediction (paper); "ce", cross entropy with it, which a guidance
                      needs. "auto" is "var" without a guidance and "ce" with one.
     encoder          a run of the first stage to take the encoder from; None: train one first
-    pretraining_epochs, feature_weight    of that first stage
+    pretraining_epochs, feature_weight, bounded    of that first stage; unbounded features may lie outside 0..1
     """
 
     paper = "Yoon et al., NeurIPS 2020"
@@ -62,6 +64,7 @@ class Vime(Learner):
         encoder: Path | None = None,
         pretraining_epochs: float = 10,
         feature_weight: float = 2.0,
+        bounded: bool = True,
     ) -> None:
         super().__init__(task, guidance)
         check_pretext(mask_rate, feature_weight)
@@ -78,8 +81,7 @@ class Vime(Learner):
         fewest = 2 if consistency == "var" else 1
         if copies < fewest:
             raise ValueError(f"copies is {copies}; consistency {consistency!r} needs at least {fewest}")
-        if not 0 <= unlabeled_weight < math.inf:
-            raise ValueError(f"unlabeled_weight is {unlabeled_weight}; the weight of a loss is finite and not negative")
+        check_weights(unlabeled_weight=unlabeled_weight)
         if not 0 < pretraining_epochs < math.inf:
             raise ValueError(f"pretraining_epochs is {pretraining_epochs}; the encoder needs more than 0 to be trained")
         if task.batch_unlabeled < 2:
@@ -90,6 +92,11 @@ class Vime(Learner):
         self.mask_rate, self.copies, self.consistency = mask_rate, copies, consistency
         self.unlabeled_weight = unlabeled_weight
         self.encoder, self.pretraining_epochs, self.feature_weight = encoder, pretraining_epochs, feature_weight
+        self.bounded = bounded
+
+    def check_sample(self, views: Mapping[str, Tensor]) -> None:
+        if self.encoder is None:
+            check_bounds(views["id"], self.bounded)
 
     def prepare(self, model: Classifier) -> None:
         with_encoder(model).encoder.requires_grad_(False)

@@ -17,14 +17,15 @@ The second stage is `vime.py`. Neither labels nor pseudo-labels take part in thi
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.learners.checks import check_weights
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier
 from mnar.models.encoder_mlp import EncoderMLP, with_encoder
@@ -38,11 +39,20 @@ class VimeSelf(Learner):
     unlabeled_ratio = 1
     is_guided = False
     labels_batches = False
+    uses_labels = False
 
-    def __init__(self, task: Task, guidance: Guidance, *, mask_rate: float = 0.3, feature_weight: float = 2.0) -> None:
+    def __init__(
+        self,
+        task: Task,
+        guidance: Guidance,
+        *,
+        mask_rate: float = 0.3,
+        feature_weight: float = 2.0,
+        bounded: bool = True,
+    ) -> None:
         super().__init__(task, guidance)
         check_pretext(mask_rate, feature_weight)
-        self.mask_rate, self.feature_weight = mask_rate, feature_weight
+        self.mask_rate, self.feature_weight, self.bounded = mask_rate, feature_weight, bounded
 
     def heads(self, model: Classifier) -> dict[str, nn.Module]:
         model = with_encoder(model)
@@ -54,6 +64,9 @@ class VimeSelf(Learner):
     def prepare(self, model: Classifier) -> None:
         with_encoder(model)
 
+    def check_sample(self, views: Mapping[str, Tensor]) -> None:
+        check_bounds(views["id"], self.bounded)
+
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         model = cast(EncoderMLP, model)  # or the engine's network, which offers the same
         x = batch.u["id"]
@@ -63,13 +76,22 @@ class VimeSelf(Learner):
 
         encoded = model.encoder(corrupted)
         mask = F.binary_cross_entropy_with_logits(model.heads["mask"](encoded).float(), changed)  # Eq. 5
-        feature = F.mse_loss(model.heads["feature"](encoded).float().sigmoid(), x)  # Eq. 6
+        guess = model.heads["feature"](encoded).float()
+        feature = F.mse_loss(guess.sigmoid() if self.bounded else guess, x)  # Eq. 6
         loss = mask + self.feature_weight * feature  # Eq. 4
         return Step(loss, {"loss/mask": mask.detach(), "loss/feature": feature.detach()})
+
+
+def check_bounds(rows: Tensor, bounded: bool) -> None:
+    lowest, highest = rows.min().item(), rows.max().item()
+    if bounded and not 0 <= lowest <= highest <= 1:
+        raise ValueError(
+            f"features range from {lowest:.3g} to {highest:.3g}, and vime reconstructs them by a sigmoid, in 0..1; "
+            "choose --set learner.bounded=false"
+        )
 
 
 def check_pretext(mask_rate: float, feature_weight: float) -> None:
     if not 0 < mask_rate <= 1:
         raise ValueError(f"mask_rate is {mask_rate}; a share of the cells lies in (0, 1] (the paper uses 0.3)")
-    if not 0 <= feature_weight < math.inf:
-        raise ValueError(f"feature_weight is {feature_weight}; the weight of a loss is finite and not negative")
+    check_weights(feature_weight=feature_weight)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mnar.evaluate import HEADLINE_EVALUATIONS
+from mnar.evaluate import headline_lines
 from mnar.report.record import Floats, Run, by_method
 from mnar.report.tables import Row, Spread, summary
 
@@ -69,7 +69,7 @@ def _classes(plain: Sequence[Run], guided: Sequence[Run]) -> str:
 
 def _recall(runs: Sequence[Run]) -> Floats:
     """Recall per class, read as the headline is: the median of the last evaluations, averaged over seeds."""
-    medians = [np.median(run.series("test", "recall")[1][-HEADLINE_EVALUATIONS:], axis=0) for run in runs]
+    medians = [np.median([line["test"]["recall"] for line in headline_lines(run.lines)], axis=0) for run in runs]
     return np.asarray(np.mean(medians, axis=0))
 
 
