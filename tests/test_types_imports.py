@@ -24,6 +24,7 @@ LAYERS = (
     ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),
     ("folder", "recipes"),
+    ("split_file", "model_file"),
     ("run",),
     ("side_by_side",),
     ("demo", "display", "tensorboard", "cli"),

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from mnar import checkpoint, distributed
@@ -43,9 +40,11 @@ from mnar.guidances import GUIDANCES, Chain, NoGuidance
 from mnar.learners import LEARNERS
 from mnar.loader import Loader
 from mnar.meters import Diverged
+from mnar.model_file import read_weights, write_model
 from mnar.models import MODELS, Classifier
 from mnar.protocols import PROTOCOLS, hold_out, split
 from mnar.report import read_metrics, read_run, write_report
+from mnar.split_file import check_same_split, describe_split
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Split, Task
 
@@ -85,7 +84,7 @@ def resume_run(
     with locked(folder):
         trainer = make_trainer(config, data, rows)
         first_step = _restore(trainer, config, folder, display)
-        _check_same_split(folder, describe_split(config, data, rows))
+        check_same_split(folder, describe_split(config, data, rows))
         if first_step == 0:
             _take_encoder(trainer, config.learner.options.get("encoder"))
             _pretrain(trainer, config, folder, display, root=root, settings=settings)
@@ -196,24 +195,6 @@ def _check_views(config: RunConfig, data: DataSet, rows: Split, trainer: Trainer
     trainer.learner.check_sample(views)
 
 
-def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, Any]:
-    def counts(targets: Tensor) -> list[int]:
-        per_class: list[int] = torch.bincount(targets, minlength=len(data.class_names)).tolist()
-        return per_class
-
-    digest = hashlib.sha256(rows.labeled_index.tobytes() + b"|" + rows.unlabeled_index.tobytes())
-    return {
-        "dataset": config.dataset.name,
-        "seed": config.seed,
-        "class_names": list(data.class_names),
-        "labeled": counts(data.train_y[torch.from_numpy(rows.labeled_index)]),
-        "unlabeled": counts(data.train_y[torch.from_numpy(rows.unlabeled_index)]),
-        "test": counts(data.test_y),
-        "hash": digest.hexdigest(),
-        "data_hash": _data_hash(data),
-    }
-
-
 def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[str] = ()) -> dict[str, Any]:
     """Scores of a run's averaged model on its test set, as far as the run has got.
 
@@ -223,7 +204,7 @@ def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[s
     data, engine = load_data(config, root), Engine(config.engine)
     model = make_model(config, data)
     try:
-        model.load_state_dict(_averaged_weights(folder))
+        model.load_state_dict(read_weights(folder))
     except (SafetensorError, RuntimeError) as error:
         remedy = f"write it again with `{resume_command(folder)}`"
         raise ValueError(f"the model in {folder} is damaged or of another kind ({error}); {remedy}") from error
@@ -237,19 +218,6 @@ def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[s
         num_classes=len(data.class_names),
     )
     return {**scores, "confusion": confusion.long().tolist(), "class_names": list(data.class_names)}
-
-
-def _averaged_weights(folder: Path) -> dict[str, Tensor]:
-    """Of a finished run its model, else those in the newest checkpoint."""
-    if (folder / MODEL).exists():
-        return load_file(folder / MODEL)
-    state, _ = checkpoint.load(folder / STATE)
-    return dict(_classifier_weights(state["best"]["model"] if state.get("best") else state["average"]))
-
-
-def _classifier_weights(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """All but the heads that were only there to train with."""
-    return ((name, tensor) for name, tensor in state.items() if not name.startswith("heads."))
 
 
 def _pretrain(
@@ -334,45 +302,12 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
         except Interrupted as error:
             raise Interrupted(f"{error}; saved. Go on with: {resume_command(folder)}") from error
     try:
-        _export(trainer, data, folder)
+        write_model(trainer, data, folder)
         run = read_run(folder)
         write_report([run], folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
     except OSError as error:
         remedy = f"the training is saved; free some space, then `{resume_command(folder)}`"
         raise OSError(f"could not write the model and the report ({error}); {remedy}") from error
-
-
-def _export(trainer: Trainer, data: DataSet, folder: Path) -> None:
-    """The averaged model and what predicting with it needs, in a format that can hold no code."""
-    weights = {name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(trainer.evaluated.state_dict())}
-    needs = {
-        "input_shape": list(data.train_x.shape[1:]),
-        "class_names": list(data.class_names),
-        "mean": list(data.mean),
-        "std": list(data.std),
-        "model": read_config(folder).to_dict()["model"],
-    }
-    # One entry: safetensors writes several in any order, and equal runs should give equal files.
-    checkpoint.write_atomically(folder / MODEL, to_safetensors(weights, {"mnar": json.dumps(needs)}))
-
-
-def _data_hash(data: DataSet) -> str:
-    checksum = 0
-    for part in (data.train_x, data.train_y, data.test_x, data.test_y):
-        checksum = zlib.crc32(part.numpy().data, checksum)
-    return f"{checksum:08x}"
-
-
-def _check_same_split(folder: Path, description: dict[str, Any]) -> None:
-    path = folder / SPLIT
-    if path.exists():
-        before = json.loads(path.read_text())
-        if any(before.get(key) != description[key] for key in ("hash", "data_hash")):
-            raise ValueError(
-                f"this is not the data that the run in {folder} began with (its hashes in {path} differ); "
-                "name that data with --data, or begin a new run"
-            )
-    checkpoint.write_atomically(path, json.dumps(description))
 
 
 def _restore(trainer: Trainer, config: RunConfig, folder: Path, display: Display) -> int:

@@ -1,0 +1,54 @@
+"""split.json: what was labelled and what was not, and sums by which a resumed run knows its data again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mnar import checkpoint
+from mnar.config import RunConfig
+from mnar.folder import SPLIT
+from mnar.types import DataSet, Split
+
+
+def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, Any]:
+    def counts(targets: Tensor) -> list[int]:
+        per_class: list[int] = torch.bincount(targets, minlength=len(data.class_names)).tolist()
+        return per_class
+
+    digest = hashlib.sha256(rows.labeled_index.tobytes() + b"|" + rows.unlabeled_index.tobytes())
+    return {
+        "dataset": config.dataset.name,
+        "seed": config.seed,
+        "class_names": list(data.class_names),
+        "labeled": counts(data.train_y[torch.from_numpy(rows.labeled_index)]),
+        "unlabeled": counts(data.train_y[torch.from_numpy(rows.unlabeled_index)]),
+        "test": counts(data.test_y),
+        "hash": digest.hexdigest(),
+        "data_hash": _data_hash(data),
+    }
+
+
+def check_same_split(folder: Path, description: dict[str, Any]) -> None:
+    path = folder / SPLIT
+    if path.exists():
+        before = json.loads(path.read_text())
+        if any(before.get(key) != description[key] for key in ("hash", "data_hash")):
+            raise ValueError(
+                f"this is not the data that the run in {folder} began with (its hashes in {path} differ); "
+                "name that data with --data, or begin a new run"
+            )
+    checkpoint.write_atomically(path, json.dumps(description))
+
+
+def _data_hash(data: DataSet) -> str:
+    checksum = 0
+    for part in (data.train_x, data.train_y, data.test_x, data.test_y):
+        checksum = zlib.crc32(part.numpy().data, checksum)
+    return f"{checksum:08x}"
