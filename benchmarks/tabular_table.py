@@ -18,9 +18,11 @@ from mnar.config import RunConfig
 from mnar.evaluate import headline
 from mnar.recipes import RECIPES, configure
 from mnar.report import read_metrics
+from mnar.run import pretraining_config
 from mnar.side_by_side import run_all
 
 METHODS = {"none": "vime", "prg": "vime+prg", "prg_last": "vime+prg_last"}
+NUM_UNLABELED = 60_000  # MNIST's training images
 SETTINGS = tuple(dict.fromkeys(name.split("/")[1] for name in RECIPES if name.startswith("tabular/")))
 
 
@@ -38,22 +40,19 @@ def main() -> None:
     seeds, on_cpu = range(1, arguments.seeds + 1), "engine.device=cpu"
     encoders = {seed: arguments.out / f"encoder-seed{seed}" for seed in seeds}
     began = time.monotonic()
-    run_all(
-        {
-            path: configure(
-                dataset="mnist_tabular", data=arguments.data, learner="vime_self", seed=seed, settings=[on_cpu]
-            )
-            for seed, path in encoders.items()
-        },
-        lambda share: None,
-    )
+    cells = [f"tabular/{setting}/{METHODS[method]}" for method in arguments.methods for setting in arguments.settings]
+    alone = {
+        seed: configure(recipe=cells[0], data=arguments.data, seed=seed, settings=[on_cpu, *arguments.set])
+        for seed in seeds
+    }
+    stages = {encoders[seed]: pretraining_config(config, NUM_UNLABELED) for seed, config in alone.items()}
+    run_all(stages, lambda share: None)
     print(f"encoders: {time.monotonic() - began:.0f} s", flush=True)
 
     def config(recipe: str, seed: int) -> RunConfig:
         settings = [on_cpu, f"learner.encoder={encoders[seed].resolve()}", *arguments.set]
         return configure(recipe=recipe, data=arguments.data, seed=seed, settings=settings)
 
-    cells = [f"tabular/{setting}/{METHODS[method]}" for method in arguments.methods for setting in arguments.settings]
     folders = {
         (cell, seed): arguments.out / arguments.name / f"{cell.replace('/', '_')}-seed{seed}"
         for cell in cells

@@ -95,6 +95,17 @@ def test_training_never_sees_what_is_held_out(tiny: Configure, digits_data: Data
 
 
 @pytest.mark.usefixtures("without_report")
+def test_a_class_whose_every_label_is_held_out_is_named(tiny: Configure, tmp_path: Path) -> None:
+    display = Watching()
+    new_run(tiny("train.validation=0.9", iterations=2), tmp_path / "run", display)
+    lost = [text for text in display.warnings if "train.validation holds out every label of 9" in text]
+    assert len(lost) == 1
+    display = Watching()
+    new_run(tiny(iterations=2), tmp_path / "other", display)
+    assert display.warnings == []
+
+
+@pytest.mark.usefixtures("without_report")
 def test_a_run_scores_and_hands_out_the_best_and_resumes_exactly(tiny: Configure, tmp_path: Path) -> None:
     config = tiny(*HELD_OUT)
     new_run(config, tmp_path / "straight")

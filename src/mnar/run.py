@@ -91,6 +91,14 @@ def resume_run(
         _train(trainer, data, folder, first_step, display)
 
 
+def _classes_without_labels(trainer: Trainer, data: DataSet) -> list[str]:
+    """Those whose labels are all held out."""
+    targets = trainer.learner.task.labeled_targets
+    if trainer.best is None or targets is None:
+        return []
+    return [data.class_names[c] for c in sorted({*trainer.best.y.tolist()} - {*targets.tolist()})]
+
+
 def _refuse_used(folder: Path) -> None:
     if (folder / CONFIG).exists():
         raise FileExistsError(
@@ -290,6 +298,8 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
     with stopping_on_signals() as stop:
         recorder = RunRecorder(folder, trainer, data.class_names, first_step, display, stop)
         display.started(read_config(folder), first_step)
+        for name in _classes_without_labels(trainer, data):
+            display.warning(f"train.validation holds out every label of {name}; choose a smaller share, or 0 for none")
         try:
             train(trainer, recorder)
         except Diverged as error:
