@@ -123,7 +123,24 @@ def test_headline_takes_medians_of_the_last_20_and_names_final_and_best() -> Non
         "accuracy_best_on_test": 0.99,
         "geometric_mean": pytest.approx((0.345 + 0.350) / 2),
         "num_evaluations": 25,
+        "num_in_median": 20,
     }
+
+
+def test_headline_is_of_the_last_generation_alone() -> None:
+    lines = [line(10 * i, accuracy=0.9 - 0.01 * i, geometric_mean=0.5) | {"generation": i // 5} for i in range(1, 13)]
+    headline = evaluate.headline(lines)
+    assert headline["accuracy_median_last_20"] == pytest.approx(0.79)
+    assert headline["accuracy_best_on_test"] == pytest.approx(0.80)
+    assert headline["num_in_median"] == 3
+
+
+def test_headline_is_of_the_model_that_an_early_stop_kept() -> None:
+    lines = [line(10 * i, accuracy=0.1 * i, geometric_mean=0.5) for i in range(1, 9)]
+    lines[-1]["validation"] = {"loss": 0.3, "steps_since": 15, "is_over": True}
+    headline = evaluate.headline(lines)
+    assert headline["accuracy_median_last_20"] == pytest.approx((0.7 + 0.8) / 2)
+    assert headline["num_in_median"] == 2
 
 
 def test_headline_of_a_run_without_evaluation_says_what_is_missing() -> None:

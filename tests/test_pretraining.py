@@ -170,7 +170,7 @@ def test_a_model_without_an_encoder_is_refused_as_one(straight: Path, table: Pat
 
 def test_features_outside_0_to_1_are_refused_before_anything_is_written(table: Path, tmp_path: Path) -> None:
     for learner in ("vime", "vime_self"):
-        settings = [setting for setting in SETTINGS if "learner" not in setting]
+        settings = [*(setting for setting in SETTINGS if "learner" not in setting), "learner.bounded=true"]
         config = configure(dataset="npz", data=str(table), learner=learner, iterations=3, settings=settings)
         with pytest.raises(ValueError, match=r"features range from -1\.57 to .*choose --set learner\.bounded=false"):
             new_run(config, tmp_path / "run")

@@ -210,20 +210,28 @@ def test_a_batch_size_that_is_no_number_is_refused_by_its_own_name() -> None:
 
 
 def test_a_learners_defaults_stand_between_those_of_the_data_set_and_the_recipe() -> None:
-    digits, ups = configure(dataset="digits"), configure(dataset="digits", learner="ups")
-    assert (digits.train.ema, digits.train.weight_decay, digits.model.options["dropout"]) == (0.98, 5e-4, 0.0)
+    mnist, ups = configure(dataset="mnist"), configure(dataset="mnist", learner="ups")
+    assert (mnist.train.ema, mnist.train.weight_decay, mnist.model.options["dropout"]) == (0.999, 5e-4, 0.0)
     assert (ups.train.ema, ups.train.weight_decay, ups.model.options["dropout"]) == (0.0, 0.0, 0.3)
-    assert (ups.model.name, ups.train.iterations) == ("small_cnn", 900), "of the data set, as nothing else says"
+    assert ups.model.options["depth"] == 10, "of the data set, as nothing else says"
     settings = ["train.ema=0.5", "model.dropout=0.1"]
-    changed = configure(dataset="digits", learner="ups", settings=settings)
+    changed = configure(dataset="mnist", learner="ups", settings=settings)
     assert (changed.train.ema, changed.model.options["dropout"]) == (0.5, 0.1)
+
+
+def test_on_digits_ups_has_generations_long_enough_to_learn() -> None:
+    ups = configure(dataset="digits", learner="ups")
+    assert ups.train.iterations / ups.learner.options["generations"] == 900
+    changed = configure(dataset="digits", learner="ups", iterations=60, settings=["learner.generations=2"])
+    assert (changed.train.iterations, changed.learner.options["generations"]) == (60, 2)
+    assert changed.model.options["dropout"] == 0.1
 
 
 def test_a_recipe_stands_over_a_learners_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     sections = {"dataset": {"name": "digits"}, "learner": {"name": "ups"}, "train": {"ema": 0.9}}
     monkeypatch.setitem(RECIPES, "made/up", Recipe(sections, 50.0, None))
     train = configure(recipe="made/up").train
-    assert (train.ema, train.weight_decay, train.iterations) == (0.9, 0.0, 900)
+    assert (train.ema, train.weight_decay, train.iterations) == (0.9, 0.0, 3600)
 
 
 def test_a_recipe_keeps_its_guidance_though_the_learner_is_named() -> None:

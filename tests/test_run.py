@@ -255,5 +255,5 @@ def test_a_run_cut_off_is_scored_as_far_as_it_has_got(stopped: Path) -> None:
 def test_a_run_without_a_checkpoint_has_nothing_to_score(stopped: Path) -> None:
     for state in stopped.glob("state*.pt"):
         state.unlink()
-    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+    with pytest.raises(FileNotFoundError, match="has no model yet, not even a checkpoint; train it further with"):
         evaluate_run(stopped)

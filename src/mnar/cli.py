@@ -248,7 +248,7 @@ def _print_headline(folder: Path) -> None:
 
     scores = headline(read_metrics(folder))
     console.print(
-        f"accuracy {scores['accuracy_median_last_20']:.2%} (median of the last 20 evaluations), "
+        f"accuracy {scores['accuracy_median_last_20']:.2%} (median of the last {scores['num_in_median']} evaluations), "
         f"{scores['accuracy_final']:.2%} (final), {scores['accuracy_best_on_test']:.2%} (best on test); "
         f"geometric mean {scores['geometric_mean']:.2%}\n{folder}",
         highlight=False,

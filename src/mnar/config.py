@@ -240,7 +240,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 def _choose(section: str, given: Any, where: str | None = None) -> Choice:
     table = TABLES[section]
     if not isinstance(given, Mapping) or "name" not in given:
-        raise ValueError(f"section {where or section} needs a name; choose from {sorted(table)}")
+        remedy = ", e.g. --guidance distribution_alignment+prg" if where else ""
+        raise ValueError(f"section {where or section} needs a name; choose from {sorted(table)}{remedy}")
     name = given["name"]
     if not isinstance(name, str) or name not in table:
         raise ValueError(f"unknown {section} {name!r}; choose from {sorted(table)}")

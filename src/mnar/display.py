@@ -71,6 +71,9 @@ class TerminalDisplay:
             text = f"step {line['step']:,}/{self.iterations:,}  {accuracy}  gm {gm:.2%}  {rate}  {self.health.plain}"
             self.console.print(text, highlight=False, soft_wrap=True)
 
+    def note(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
     def warning(self, text: str) -> None:
         self.console.print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False, soft_wrap=True)
 

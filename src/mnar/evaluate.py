@@ -98,8 +98,12 @@ def headline_lines(lines: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """The last evaluations, at most 20, of what is handed out: the last generation's, the best model's."""
     last = lines[-1]
     since = last["step"] - last.get("validation", {}).get("steps_since", last["step"])
-    of_it = [line for line in lines if line.get("generation") == last.get("generation") and line["step"] >= since]
+    of_it = [line for line in lines if _same_generation(line, last) and line["step"] >= since]
     return of_it[-HEADLINE_EVALUATIONS:]
+
+
+def _same_generation(line: dict[str, Any], other: dict[str, Any]) -> bool:
+    return line.get("generation") == other.get("generation")
 
 
 def headline(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -111,9 +115,10 @@ def headline(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "accuracy_median_last_20": statistics.median(line["test"]["accuracy"] for line in latest),
         "accuracy_final": accuracy[-1],
-        "accuracy_best_on_test": max(accuracy),
+        "accuracy_best_on_test": max(line["test"]["accuracy"] for line in lines if _same_generation(line, lines[-1])),
         "geometric_mean": statistics.median(line["test"]["geometric_mean"] for line in latest),
         "num_evaluations": len(lines),
+        "num_in_median": len(latest),
     }
 
 

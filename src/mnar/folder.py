@@ -42,6 +42,7 @@ class Display(Protocol):
     def stepped(self, step: int) -> None: ...
     def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
     def evaluation(self, line: dict[str, Any]) -> None: ...
+    def note(self, text: str) -> None: ...
     def warning(self, text: str) -> None: ...
 
 
@@ -52,6 +53,7 @@ class Silent:
     def stepped(self, step: int) -> None: ...
     def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
     def evaluation(self, line: dict[str, Any]) -> None: ...
+    def note(self, text: str) -> None: ...
     def warning(self, text: str) -> None: ...
 
 
@@ -132,6 +134,7 @@ class RunRecorder:
     ) -> None:
         self.folder, self.class_names, self.display, self.stop = folder, class_names, display, stop
         self.iterations, self.images_per_step = trainer.options.iterations, trainer.images_per_step
+        self.num_generations = trainer.learner.generations
         self.first_step = first_step
         self.saved_step = self.last_step = first_step
         self.lines = forget_metrics_after(folder, first_step)
@@ -174,8 +177,14 @@ class RunRecorder:
 
     def generation(self, number: int, selection: Selection | None) -> None:
         """Keep who joins the labelled set in generation `number`, and as what."""
+        begins = f"generation {number + 1} of {self.num_generations} begins"
         if selection is None:
+            self.display.note(begins)
             return
+        counts = torch.bincount(selection.labels.cpu(), minlength=len(self.class_names)).tolist()
+        self.display.note(f"{begins}: {sum(counts):,} samples were labelled, per class {' '.join(map(str, counts))}")
+        if not any(counts):
+            self.display.warning("no sample was sure enough to be labelled; see the thresholds of the learner")
         tensors = {
             name: tensor.cpu().contiguous() for name, tensor in selection._asdict().items() if tensor is not None
         }

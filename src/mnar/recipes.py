@@ -56,7 +56,7 @@ DATASET_DEFAULTS: dict[str, Sections] = {
     "mnist_tabular": {
         "protocol": {"name": "cadr", "gamma": 20},
         "model": {"name": "encoder_mlp"},
-        "learner": {"name": "vime"},
+        "learner": {"name": "vime", "bounded": True},  # grey levels in 0..1
         "train": _TABULAR_TRAINING,
     },
     "npz": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
@@ -73,6 +73,12 @@ LEARNER_DEFAULTS: dict[str, Sections] = {
         "model": {"name": "encoder_mlp"},
         "train": {**_TABULAR_TRAINING, "optimizer": "rmsprop", "iterations": 4688, "eval_every": 4688},
     },
+}
+# Twenty networks of 45 steps would learn nothing, and with its paper's limits ever fewer classes are selected.
+UPS_ON_DIGITS: Sections = {
+    "model": {"dropout": 0.1},
+    "learner": {"name": "ups", "generations": 4, "positive_uncertainty": 0.2, "negative_uncertainty": 0.05},
+    "train": {"iterations": 3600},
 }
 DEFAULTS: Sections = {
     "dataset": {"name": "digits"},
@@ -183,6 +189,8 @@ def configure(
 
     config = _merge(DEFAULTS, DATASET_DEFAULTS.get(_name_of("dataset", DEFAULTS, cell, chosen), {}))
     config = _merge(config, LEARNER_DEFAULTS.get(_name_of("learner", config, cell, chosen), {}))
+    if _name_of("learner", config, cell, chosen) == "ups" and _name_of("dataset", config, cell, chosen) == "digits":
+        config = _merge(config, UPS_ON_DIGITS)
     config = _merge(_merge(config, cell), chosen)
     _size_protocol(config)
     _guide(config, is_named="guidance" in chosen or "guidance" in cell, learner_is_named="learner" in chosen)
@@ -203,7 +211,7 @@ def configure(
 
 def _named(section: str, name: str) -> Sections:
     """A part by its name; for guidances also a chain such as "distribution_alignment+prg", first things first."""
-    first, *further = name.split("+") if section == "guidance" else [name]
+    first, *further = [part.strip() for part in name.split("+")] if section == "guidance" else [name]
     part: Sections = {"name": first}
     for name in further:
         part = {"name": name, "after": part}

@@ -213,6 +213,9 @@ def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[s
     model = make_model(config, data)
     try:
         model.load_state_dict(read_weights(folder))
+    except FileNotFoundError as error:
+        remedy = f"train it further with `{resume_command(folder)}`"
+        raise FileNotFoundError(f"{folder} has no model yet, not even a checkpoint; {remedy}") from error
     except (SafetensorError, RuntimeError) as error:
         remedy = f"write it again with `{resume_command(folder)}`"
         raise ValueError(f"the model in {folder} is damaged or of another kind ({error}); {remedy}") from error
@@ -267,7 +270,11 @@ def _take_encoder(trainer: Trainer, source: Path | None) -> None:
     try:
         trainer.load_encoder(load_file(path))
     except (SafetensorError, RuntimeError, ValueError) as error:
-        raise ValueError(f"the encoder in {path} is damaged or does not fit the model ({error})") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"the encoder in {path} is damaged or does not fit the model ({reason}); "
+            "name a run of vime_self with the same model options"
+        ) from error
 
 
 def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
@@ -302,6 +309,8 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
             display.warning(f"train.validation holds out every label of {name}; choose a smaller share, or 0 for none")
         try:
             train(trainer, recorder)
+            if trainer.stopped_early:
+                display.note("stopped early: nothing better came on the labels held out (train.validation)")
         except Diverged as error:
             saved = recorder.saved_step
             kept = f"the checkpoint of step {saved} is kept" if saved else "no checkpoint is there yet"

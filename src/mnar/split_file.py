@@ -14,6 +14,7 @@ from torch import Tensor
 from mnar import checkpoint
 from mnar.config import RunConfig
 from mnar.folder import SPLIT
+from mnar.protocols import hold_out
 from mnar.types import DataSet, Split
 
 
@@ -22,6 +23,8 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, A
         per_class: list[int] = torch.bincount(targets, minlength=len(data.class_names)).tolist()
         return per_class
 
+    share = config.train.validation
+    held_out = hold_out(rows, share, seed=config.seed)[1] if share else rows.labeled_index[:0]
     digest = hashlib.sha256(rows.labeled_index.tobytes() + b"|" + rows.unlabeled_index.tobytes())
     return {
         "dataset": config.dataset.name,
@@ -30,6 +33,7 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, A
         "labeled": counts(data.train_y[torch.from_numpy(rows.labeled_index)]),
         "unlabeled": counts(data.train_y[torch.from_numpy(rows.unlabeled_index)]),
         "test": counts(data.test_y),
+        "held_out": counts(data.train_y[torch.from_numpy(held_out)]),  # of the labelled ones, for train.validation
         "hash": digest.hexdigest(),
         "data_hash": _data_hash(data),
     }

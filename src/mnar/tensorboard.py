@@ -58,6 +58,9 @@ class TensorBoard:
         self.writer.flush()
         self.display.evaluation(line)
 
+    def note(self, text: str) -> None:
+        self.display.note(text)
+
     def warning(self, text: str) -> None:
         self.display.warning(text)
 

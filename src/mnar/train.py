@@ -145,6 +145,10 @@ class Trainer:
         return step == self.options.iterations
 
     @property
+    def stopped_early(self) -> bool:
+        return int(self.steps_done) < self.options.iterations and self.is_over(int(self.steps_done))
+
+    @property
     def notes_pseudo_labels(self) -> bool:
         return bool(self.learner.views) and self.learner.labels_batches
 
@@ -220,7 +224,11 @@ class Trainer:
         }
         matrices = {"test_confusion": confusion}
         if self.best is not None:
-            line["validation"] = {"loss": self.best.loss.item(), "steps_since": int(self.best.waited)}
+            line["validation"] = {
+                "loss": self.best.loss.item(),
+                "steps_since": int(self.best.waited),
+                "is_over": bool(self.best.gave_up),
+            }
         if self.learner.generations > 1:
             line["generation"] = self.generation
         if self.loader.selection is not None:

@@ -44,10 +44,11 @@ def make_model(learner: VimeSelf) -> tuple[EncoderMLP, list[Tensor]]:
     return model, shown
 
 
+@pytest.mark.parametrize("bounded", [True, False])
 @pytest.mark.parametrize("feature_weight", [2.0, 0.5, 0.0])
-def test_vime_self_equals_the_literal_formula(feature_weight: float) -> None:
+def test_vime_self_equals_the_literal_formula(feature_weight: float, bounded: bool) -> None:
     batch = make_batch()
-    learner = VimeSelf(TASK, NoGuidance(TASK), feature_weight=feature_weight)
+    learner = VimeSelf(TASK, NoGuidance(TASK), feature_weight=feature_weight, bounded=bounded)
     model, shown = make_model(learner)
     step = learner(model, batch)
     (corrupted,) = shown
@@ -58,6 +59,7 @@ def test_vime_self_equals_the_literal_formula(feature_weight: float) -> None:
         model.heads["mask"](encoded).tolist(),
         model.heads["feature"](encoded).tolist(),
         feature_weight=feature_weight,
+        bounded=bounded,
     )
     assert step.loss.item() == pytest.approx(expected.loss, rel=1e-5)
     logs = {name: value.item() for name, value in step.logs.items()}

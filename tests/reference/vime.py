@@ -78,12 +78,15 @@ def vime(
     return Semi(labeled + unlabeled_weight * unlabeled, labeled, unlabeled)
 
 
-def vime_self(x: Rows, corrupted: Rows, mask_logits: Rows, feature_logits: Rows, *, feature_weight: float) -> Pretext:
+def vime_self(
+    x: Rows, corrupted: Rows, mask_logits: Rows, feature_logits: Rows, *, feature_weight: float, bounded: bool
+) -> Pretext:
     mask = feature = 0.0
     cells = [(i, j) for i in range(len(x)) for j in range(len(x[0]))]
     for i, j in cells:
         changed = 1 / (1 + math.exp(-mask_logits[i][j]))  # the chance that it was
         mask -= math.log(changed if corrupted[i][j] != x[i][j] else 1 - changed)
-        feature += (1 / (1 + math.exp(-feature_logits[i][j])) - x[i][j]) ** 2
+        guess = 1 / (1 + math.exp(-feature_logits[i][j])) if bounded else feature_logits[i][j]
+        feature += (guess - x[i][j]) ** 2
     mask, feature = mask / len(cells), feature / len(cells)
     return Pretext(mask + feature_weight * feature, mask, feature)

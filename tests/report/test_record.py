@@ -57,9 +57,9 @@ ALIGNED = {"name": "distribution_alignment", "window": 32}
         ("simmatch", "distribution_alignment", None, "simmatch"),
         ("simmatch", "prg", ALIGNED, "simmatch + prg"),
         ("simmatch", "prg_last", {"name": "prg", "after": ALIGNED}, "simmatch + prg + prg_last"),
-        ("simmatch", "none", None, "simmatch + without distribution_alignment"),
-        ("simmatch", "prg", None, "simmatch + without distribution_alignment + prg"),
-        ("simmatch", "prg", {"name": "none"}, "simmatch + without distribution_alignment + prg"),
+        ("simmatch", "none", None, "simmatch without distribution_alignment"),
+        ("simmatch", "prg", None, "simmatch without distribution_alignment + prg"),
+        ("simmatch", "prg", {"name": "none"}, "simmatch without distribution_alignment + prg"),
         ("simmatch", "distribution_alignment", {"name": "prg"}, "simmatch + prg + distribution_alignment"),
     ],
 )

@@ -45,7 +45,7 @@ def test_what_prg_adds_to_a_guidance_that_the_learner_has_is_told() -> None:
 
     without, prg_alone = run_with("simmatch", "none", accuracy=[0.6]), run_with("simmatch", "prg", accuracy=[0.65])
     assert what_changed([without, prg_alone]).startswith(
-        "Against simmatch + without distribution_alignment, simmatch + without distribution_alignment + prg raised"
+        "Against simmatch without distribution_alignment, simmatch without distribution_alignment + prg raised"
     )
     assert what_changed([plain, prg_alone]) == what_changed([without, chained]) == "", "the alignment differs too"
     chained.config["guidance"]["after"] = {**aligned, "window": 64}

@@ -42,7 +42,7 @@ class Vime(Learner):
                      difference to the row's own prediction (paper); "ce", cross entropy with it, which a guidance
                      needs. "auto" is "var" without a guidance and "ce" with one.
     encoder          a run of the first stage to take the encoder from; None: train one first
-    pretraining_epochs, feature_weight, bounded    of that first stage; unbounded features may lie outside 0..1
+    pretraining_epochs, feature_weight, bounded    of that first stage; bounded: features lie in 0..1
     """
 
     paper = "Yoon et al., NeurIPS 2020"
@@ -64,7 +64,7 @@ class Vime(Learner):
         encoder: Path | None = None,
         pretraining_epochs: float = 10,
         feature_weight: float = 2.0,
-        bounded: bool = True,
+        bounded: bool = False,
     ) -> None:
         super().__init__(task, guidance)
         check_pretext(mask_rate, feature_weight)

@@ -48,7 +48,7 @@ class VimeSelf(Learner):
         *,
         mask_rate: float = 0.3,
         feature_weight: float = 2.0,
-        bounded: bool = True,
+        bounded: bool = False,
     ) -> None:
         super().__init__(task, guidance)
         check_pretext(mask_rate, feature_weight)
@@ -86,7 +86,7 @@ def check_bounds(rows: Tensor, bounded: bool) -> None:
     lowest, highest = rows.min().item(), rows.max().item()
     if bounded and not 0 <= lowest <= highest <= 1:
         raise ValueError(
-            f"features range from {lowest:.3g} to {highest:.3g}, and vime reconstructs them by a sigmoid, in 0..1; "
+            f"features range from {lowest:.3g} to {highest:.3g} once standardised, and learner.bounded says 0 to 1; "
             "choose --set learner.bounded=false"
         )
 

@@ -28,7 +28,7 @@ class Run:
     @property
     def label(self) -> str:
         """Learner and guidance, e.g. "fixmatch + prg_last"; a learner as its own paper has it stands alone."""
-        return " + ".join([self.config["learner"]["name"], *self.guidances])
+        return " + ".join([self.config["learner"]["name"], *self.guidances]).replace(" + without ", " without ")
 
     @property
     def guidances(self) -> list[str]:

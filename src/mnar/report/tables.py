@@ -75,13 +75,14 @@ class RunRow:
     seed: int
     step: int
     iterations: int
+    stopped_early: bool
     minutes: float
     images_per_second: float | None
     split_hash: str
 
     @property
     def finished(self) -> bool:
-        return self.step >= self.iterations
+        return self.stopped_early or self.step >= self.iterations
 
 
 def run_rows(runs: Sequence[Run]) -> list[RunRow]:
@@ -98,6 +99,7 @@ def _run_row(run: Run, method: str) -> RunRow:
         seed=run.config["seed"],
         step=run.lines[-1]["step"],
         iterations=run.config["train"]["iterations"],
+        stopped_early=run.lines[-1].get("validation", {}).get("is_over", False),
         minutes=seconds / 60,
         images_per_second=images / seconds if seconds else None,
         split_hash=str(run.split["hash"])[:10],
