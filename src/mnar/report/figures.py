@@ -5,7 +5,7 @@ Wherever classes stand in a row they stand from the most labels to the fewest, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +32,7 @@ from mnar.report.style import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -47,7 +48,7 @@ def learning_curves(runs: Sequence[Run]) -> Figure:
     _curves(right, methods, "test", "geometric_mean")
     left.set(title="Test accuracy", ylabel="%")
     right.set(title="Geometric mean of recalls", ylabel="%")
-    _method_legend(figure, left)
+    _method_legend(figure, [left])
     return figure
 
 
@@ -65,7 +66,7 @@ def pseudo_label_health(runs: Sequence[Run]) -> Figure | None:
         title, unit = shown[key]
         _curves(each, by_method(runs), "train", key)
         each.set(title=title, ylabel=unit, ylim=(-3, 103))
-    _method_legend(figure, axes[0])
+    _method_legend(figure, axes)
     return figure
 
 
@@ -230,14 +231,22 @@ def _curves(axes: Axes, methods: Mapping[str, Sequence[Run]], section: str, key:
                 axes.plot(steps, 100 * values, color=colour[method], linewidth=0.6, alpha=0.45)
         common = reduce(np.intersect1d, [steps for steps, _ in curves])
         mean = np.mean([values[np.isin(steps, common)] for steps, values in curves], axis=0)
-        axes.plot(common, 100 * mean, line_style[method], color=colour[method], linewidth=2, label=method)
+        marker = "o" if len(common) == 1 else None  # a line of one point cannot be seen
+        axes.plot(
+            common, 100 * mean, line_style[method], color=colour[method], linewidth=2, label=method, marker=marker
+        )
     axes.set(xlabel="step", xlim=(0, None))
     axes.grid(visible=True, axis="y")
     thousands(axes.xaxis)
 
 
-def _method_legend(figure: Figure, axes: Axes) -> None:
-    handles, methods = axes.get_legend_handles_labels()
+def _method_legend(figure: Figure, panels: Iterable[Axes]) -> None:
+    """Of all methods, each once: not every panel has a curve of each."""
+    named: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, method in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(method, handle)
+    methods, handles = list(named), list(named.values())
     fit = 140 // (8 + max(map(len, methods)))  # a full-width line holds about 140 characters
     figure.legend(handles, methods, loc="outside upper left", ncols=max(1, min(4, fit)))
 
