@@ -80,7 +80,7 @@ def test_train_then_eval_then_report_on_digits(mnar: Mnar, tmp_path: Path) -> No
     assert trained.code == 0, trained.errors
     assert "fixmatch + prg on digits, seed 1: 20 steps" in trained.output
     assert re.search(r"step 20/20 +test \d", trained.output)
-    assert "median of the last 20 evaluations" in trained.output
+    assert "median of the last 2 evaluations" in trained.output
     assert [line["step"] for line in read_metrics(tmp_path / "runs/one")] == [10, 20]
     assert "data:image/svg+xml" in (tmp_path / "runs/one/report.html").read_text()
 
@@ -201,7 +201,7 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --learner vime", r"vime is for tables, and digits has images; choose --learner from \[.*'fixmatch'"),
         ("train --guidance prq", r"unknown guidance 'prq'; choose from \[.*'none', 'prg', 'prg_last'\]"),
         ("train --learner simmatch --guidance none+prq", r"unknown guidance 'prq'; choose from \[.*'prg'"),
-        ("train --learner ups --iterations 5", r"not even a step for each of 20 .*--set learner\.generations=2"),
+        ("train --learner ups --iterations 3", r"not even a step for each of 4 .*--set learner\.generations=2"),
         ("train --dataset svhn", r"unknown dataset 'svhn'; choose from \[.*'cifar10'.*'digits'"),
         ("train --protocol fair", r"unknown protocol 'fair'; choose from \['balanced', 'cadr', 'darp', 'own'\]"),
         ("train --recipe table1/cifar10", r"unknown recipe 'table1/cifar10'; nearest: \['table1/cifar10"),
