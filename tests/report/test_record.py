@@ -17,6 +17,18 @@ def test_a_half_written_last_line_is_ignored(tmp_path: Path) -> None:
     assert [line["step"] for line in read_run(folder).lines] == [120, 240, 360, 480, 600]
 
 
+def test_labels_selected_between_generations_are_drawn_as_pseudo_labels(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", num_evaluations=3)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    selected = [line.pop("pseudo") for line in lines]
+    for line, selection in zip(lines[1:], selected[1:], strict=True):
+        line["selection"] = selection
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    steps, shares = read_run(folder).series("pseudo", "share")
+    assert steps.tolist() == [line["step"] for line in lines[1:]]
+    assert shares.tolist() == [selection["share"] for selection in selected[1:]]
+
+
 def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", num_evaluations=3)
     first, *rest = (folder / "metrics.jsonl").read_text().splitlines()

@@ -70,7 +70,8 @@ def read_run(folder: Path) -> Run:
     config = yaml.safe_load(_text(folder, "config.yaml"))
     split = json.loads(_text(folder, "split.json"))
     environment = json.loads(_text(folder, "environment.json"))
-    lines = read_metrics(folder)
+    # Labels selected between generations are pseudo-labels, too, and drawn as such.
+    lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in read_metrics(folder)]
     if not lines:
         raise ValueError(f"no evaluation in metrics.jsonl of {folder} yet; train until the first (train.eval_every)")
     return Run(folder, config, split, environment, lines)
