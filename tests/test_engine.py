@@ -174,6 +174,18 @@ def losses(trainer: Trainer, take_step: Callable[[], None], first: int, last: in
     return values
 
 
+def steps_without_a_sync(trainer: Trainer, take_step: Callable[[], None], first: int, last: int) -> None:
+    """A host sync raises."""
+    torch.cuda.synchronize()
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        for step in range(first, last):
+            trainer.loader.seek(step)
+            take_step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("options", [FAST, EngineOptions()], ids=["fast", "auto"])
@@ -197,14 +209,7 @@ def test_fifty_steps_make_no_host_sync(options: EngineOptions) -> None:
     trainer = make_trainer(options)
     take_step = trainer.engine.step(trainer.step)
     losses(trainer, take_step, 0, 5)  # kernels get compiled, the graph captured, the first rows drawn
-    torch.cuda.synchronize()
-    try:
-        torch.cuda.set_sync_debug_mode("error")
-        for step in range(5, 55):
-            trainer.loader.seek(step)
-            take_step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    steps_without_a_sync(trainer, take_step, 5, 55)
     assert int(trainer.steps_done) == 55
 
 
@@ -235,13 +240,6 @@ def test_a_step_of_every_learner_is_one_graph_without_a_host_sync(name: str) -> 
     trainer = mnar.run.make_trainer(config, data, mnar.run.make_split(config, data))
     take_step = trainer.engine.step(trainer.step)
     assert all(math.isfinite(loss) for loss in losses(trainer, take_step, 0, 6))
-    torch.cuda.synchronize()
-    try:
-        torch.cuda.set_sync_debug_mode("error")
-        for step in range(6, 12):
-            trainer.loader.seek(step)
-            take_step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    steps_without_a_sync(trainer, take_step, 6, 12)
     assert math.isfinite(trainer.evaluate(12)["train"]["loss"])
     trainer.load_state_dict(trainer.state_dict())

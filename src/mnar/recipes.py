@@ -74,11 +74,14 @@ LEARNER_DEFAULTS: dict[str, Sections] = {
         "train": {**_TABULAR_TRAINING, "optimizer": "rmsprop", "iterations": 4688, "eval_every": 4688},
     },
 }
-# Twenty networks of 45 steps would learn nothing, and with its paper's limits ever fewer classes are selected.
-UPS_ON_DIGITS: Sections = {
-    "model": {"dropout": 0.1},
-    "learner": {"name": "ups", "generations": 4, "positive_uncertainty": 0.2, "negative_uncertainty": 0.05},
-    "train": {"iterations": 3600},
+# What suits neither the learner elsewhere nor the data set otherwise.
+PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {
+    # Twenty networks of 45 steps would learn nothing, and with its paper's limits ever fewer classes are selected.
+    ("ups", "digits"): {
+        "model": {"dropout": 0.1},
+        "learner": {"name": "ups", "generations": 4, "positive_uncertainty": 0.2, "negative_uncertainty": 0.05},
+        "train": {"iterations": 3600},
+    },
 }
 DEFAULTS: Sections = {
     "dataset": {"name": "digits"},
@@ -187,10 +190,11 @@ def configure(
     chosen |= {section: value for section, option, value in parsed if option == "name"}
     chosen = {section: _named(section, str(name)) for section, name in chosen.items() if name}
 
-    config = _merge(DEFAULTS, DATASET_DEFAULTS.get(_name_of("dataset", DEFAULTS, cell, chosen), {}))
-    config = _merge(config, LEARNER_DEFAULTS.get(_name_of("learner", config, cell, chosen), {}))
-    if _name_of("learner", config, cell, chosen) == "ups" and _name_of("dataset", config, cell, chosen) == "digits":
-        config = _merge(config, UPS_ON_DIGITS)
+    data_name = _name_of("dataset", DEFAULTS, cell, chosen)
+    config = _merge(DEFAULTS, DATASET_DEFAULTS.get(data_name, {}))
+    learner_name = _name_of("learner", config, cell, chosen)
+    config = _merge(config, LEARNER_DEFAULTS.get(learner_name, {}))
+    config = _merge(config, PAIR_DEFAULTS.get((learner_name, data_name), {}))
     config = _merge(_merge(config, cell), chosen)
     _size_protocol(config)
     _guide(config, is_named="guidance" in chosen or "guidance" in cell, learner_is_named="learner" in chosen)

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mnar.guidances import Guidance, NoGuidance
+from mnar.guidances import NoGuidance
 from mnar.learners.comatch import CoMatch
 from mnar.models import MLP
 from mnar.types import Batch, Task
 from tests.reference.comatch import LiteralCoMatch
+from tests.stand_ins import RecordedWithHeads, Told
 
 NUM_CLASSES, NUM_UNLABELED, BATCH_LABELED, BATCH_UNLABELED, DIM = 3, 20, 3, 6, 4
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, None, BATCH_LABELED, BATCH_UNLABELED)
@@ -24,32 +25,6 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-class Dictated(Guidance):
-    """Rectifies a batch to what it was told, and remembers what it was shown."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
-        self.answer = torch.empty(0)
-        self.seen: list[tuple[Tensor, Tensor]] = []
-
-    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
-        self.seen.append((probs, index))
-        return self.answer
-
-
-class Recorded(MLP):
-    """A model that keeps the images it was given."""
-
-    def __init__(self, learner: CoMatch) -> None:
-        super().__init__((5,), NUM_CLASSES, hidden=(6,))
-        self.heads.update(learner.heads(self))
-        self.inputs: list[Tensor] = []
-
-    def features(self, x: Tensor) -> Tensor:
-        self.inputs.append(x)
-        return super().features(x)
-
-
 def make_batch(seed: int = 0, num_unlabeled: int = BATCH_UNLABELED) -> Batch:
     torch.manual_seed(seed)
     return Batch(
@@ -61,32 +36,27 @@ def make_batch(seed: int = 0, num_unlabeled: int = BATCH_UNLABELED) -> Batch:
     )
 
 
-def embed(model: Recorded, images: Tensor) -> list[list[float]]:
-    embeddings: list[list[float]] = model.heads["projection"](model.features(images)).tolist()
-    return embeddings
-
-
 @pytest.mark.parametrize("memory_batches", [1, 5])
 def test_comatch_equals_the_literal_algorithm_over_120_steps(memory_batches: int) -> None:
-    guidance = Dictated(TASK)
+    guidance = Told(TASK)
     learner = CoMatch(TASK, guidance, dim=DIM, memory_batches=memory_batches, **OPTIONS)
     literal = LiteralCoMatch(NUM_CLASSES, memory_batches * (BATCH_LABELED + BATCH_UNLABELED), **OPTIONS)
     mask_rates = []
     for step_number in range(120):
         # Batches smaller than the largest one too: the memory then wraps in the middle of a batch.
         num_unlabeled = BATCH_UNLABELED - (step_number % 7 == 6)
-        batch, model = make_batch(step_number, num_unlabeled), Recorded(learner)
+        batch, model = make_batch(step_number, num_unlabeled), RecordedWithHeads(learner)
         guidance.answer = (4 * torch.randn(num_unlabeled, NUM_CLASSES)).softmax(1)
         step = learner(model, batch)
         expected = literal.step(
             model(batch.x).tolist(),
             batch.y.tolist(),
-            embed(model, batch.x),
+            model.embed(batch.x).tolist(),
             guidance.answer.tolist(),
-            embed(model, batch.u["weak"]),
+            model.embed(batch.u["weak"]).tolist(),
             model(batch.u["strong"]).tolist(),
-            embed(model, batch.u["strong"]),
-            embed(model, batch.u["strong2"]),
+            model.embed(batch.u["strong"]).tolist(),
+            model.embed(batch.u["strong2"]).tolist(),
         )
         assert step.loss.item() == pytest.approx(expected.loss, rel=1e-5)
         logs = {name: value.item() for name, value in step.logs.items()}
@@ -111,9 +81,9 @@ def test_comatch_equals_the_literal_algorithm_over_120_steps(memory_batches: int
 
 
 def test_the_first_batch_is_not_smoothed_and_fills_the_memory_with_labelled_images_first() -> None:
-    guidance, batch = Dictated(TASK), make_batch()
+    guidance, batch = Told(TASK), make_batch()
     learner = CoMatch(TASK, guidance, dim=DIM, threshold=0.6)
-    model = Recorded(learner)
+    model = RecordedWithHeads(learner)
     guidance.answer = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]] * 3)
     learner(model, batch)
     assert learner.pseudo_labels.tolist() == [0, -1] * 3
@@ -121,14 +91,14 @@ def test_the_first_batch_is_not_smoothed_and_fills_the_memory_with_labelled_imag
     onehot = torch.eye(NUM_CLASSES)[batch.y]
     assert torch.equal(learner.memory_labels[:size], torch.cat([onehot, guidance.answer]))
     images = torch.cat([batch.x, batch.u["weak"]])
-    torch.testing.assert_close(learner.memory_embeddings[:size], torch.tensor(embed(model, images)))
+    torch.testing.assert_close(learner.memory_embeddings[:size], torch.tensor(model.embed(images).tolist()))
     assert not learner.memory_labels[size:].any()
 
 
 def test_the_memory_is_read_before_this_batch_is_written() -> None:
-    guidance = Dictated(TASK)
+    guidance = Told(TASK)
     learner = CoMatch(TASK, guidance, dim=DIM, alpha=0.0, threshold=0.9, memory_batches=1)
-    model, batch = Recorded(learner), make_batch()._replace(y=torch.zeros(BATCH_LABELED, dtype=torch.int64))
+    model, batch = RecordedWithHeads(learner), make_batch()._replace(y=torch.zeros(BATCH_LABELED, dtype=torch.int64))
     for answer, trained_as in ((0, 0), (1, 0), (2, -1)):  # at last, labels of class 0 and the rest of 1
         guidance.answer = torch.eye(NUM_CLASSES)[torch.full((BATCH_UNLABELED,), answer)]
         learner(model, batch)
@@ -136,10 +106,10 @@ def test_the_memory_is_read_before_this_batch_is_written() -> None:
 
 
 def test_comatch_shows_the_guidance_the_weak_views_softmax_and_rows_once() -> None:
-    batch, guidance = make_batch(), Dictated(TASK)
+    batch, guidance = make_batch(), Told(TASK)
     guidance.answer = torch.full((BATCH_UNLABELED, NUM_CLASSES), 1 / NUM_CLASSES)
     learner = CoMatch(TASK, guidance)
-    model = Recorded(learner)
+    model = RecordedWithHeads(learner)
     learner(model, batch)
     ((probs, index),) = guidance.seen
     torch.testing.assert_close(probs, model(batch.u["weak"]).detach().softmax(1))
@@ -149,7 +119,7 @@ def test_comatch_shows_the_guidance_the_weak_views_softmax_and_rows_once() -> No
 
 def test_comatch_makes_one_forward_of_all_images() -> None:
     batch, learner = make_batch(), CoMatch(TASK, NoGuidance(TASK))
-    model = Recorded(learner)
+    model = RecordedWithHeads(learner)
     learner(model, batch)
     (images,) = model.inputs
     assert torch.equal(images, torch.cat([batch.x, *(batch.u[view] for view in ("weak", "strong", "strong2"))]))
@@ -157,7 +127,7 @@ def test_comatch_makes_one_forward_of_all_images() -> None:
 
 def test_gradient_goes_through_both_strong_views_and_not_through_pseudo_labels() -> None:
     learner = CoMatch(TASK, NoGuidance(TASK), threshold=0.0)
-    model = Recorded(learner)
+    model = RecordedWithHeads(learner)
     for seed in range(2):
         batch = make_batch(seed)
         learner(model, batch).loss.backward()
@@ -173,7 +143,7 @@ def test_gradient_goes_through_both_strong_views_and_not_through_pseudo_labels()
 
 def test_the_contrastive_loss_alone_sends_the_second_strong_view_its_gradient() -> None:
     batch, learner = make_batch(), CoMatch(TASK, NoGuidance(TASK), contrastive_weight=0.0)
-    learner(Recorded(learner), batch).loss.backward()
+    learner(RecordedWithHeads(learner), batch).loss.backward()
     assert batch.u["strong2"].grad is not None
     assert not batch.u["strong2"].grad.any()
 

@@ -2,45 +2,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mnar.guidances import Guidance, NoGuidance
+from mnar.guidances import NoGuidance
 from mnar.learners import FixMatch, Supervised
 from mnar.types import Batch, Task
 from tests.reference.fixmatch import cross_entropy, fixmatch
+from tests.stand_ins import Dictated, Recorded
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED = 4, 6, 30, 10
 THRESHOLD = 0.75  # a number that float32 holds, so a confidence can equal it
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, batch_labeled=NUM_LABELED, batch_unlabeled=BATCH_UNLABELED)
-
-
-class Dictated(Guidance):
-    """Rectifies every sample to a row of a table, and remembers what it was shown."""
-
-    table: Tensor
-
-    def __init__(self, task: Task, table: Tensor) -> None:
-        super().__init__(task)
-        self.register_buffer("table", table)
-        self.seen: list[tuple[Tensor, Tensor]] = []
-
-    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
-        self.seen.append((probs, index))
-        return self.table[index]
-
-
-class Recorded(nn.Module):
-    """A linear model that keeps its inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, NUM_CLASSES)
-        self.inputs: list[Tensor] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.inputs.append(x)
-        logits: Tensor = self.linear(x)
-        return logits
 
 
 def make_batch() -> Batch:

@@ -6,48 +6,22 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mnar import distributed
-from mnar.guidances import PRG, Guidance, NoGuidance
+from mnar.guidances import PRG, NoGuidance
 from mnar.learners.flexmatch import FlexMatch
 from mnar.models import SmallCNN
 from mnar.types import Batch, Task
 from tests.reference.flexmatch import LiteralFlexMatch
+from tests.stand_ins import Recorded, Told
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED = 4, 6, 30, 10
 THRESHOLD = 0.75  # a number that float32 holds, so a confidence can equal it
 # None but the threshold itself is a small fraction, which a class threshold would equal but for rounding.
 LEVELS = torch.tensor([0.31415, 0.41421, 0.51962, 0.61803, THRESHOLD, 0.86603])
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, batch_labeled=NUM_LABELED, batch_unlabeled=BATCH_UNLABELED)
-
-
-class Dictated(Guidance):
-    """Rectifies the batch to whatever `rows` holds, and remembers what it was shown."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
-        self.rows = torch.zeros(0)
-        self.seen: list[tuple[Tensor, Tensor]] = []
-
-    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
-        self.seen.append((probs, index))
-        return self.rows
-
-
-class Recorded(nn.Module):
-    """A linear model that keeps its inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, NUM_CLASSES)
-        self.inputs: list[Tensor] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.inputs.append(x)
-        logits: Tensor = self.linear(x)
-        return logits
 
 
 def make_batch(seed: int) -> Batch:
@@ -80,16 +54,16 @@ def labels_and_confidences(*pairs: tuple[int, bool]) -> Tensor:
     return rows
 
 
-def make_learner(**options: Any) -> tuple[FlexMatch, Dictated]:
-    guidance = Dictated(TASK)
+def make_learner(**options: Any) -> tuple[FlexMatch, Told]:
+    guidance = Told(TASK)
     return FlexMatch(TASK, guidance, **{"threshold": THRESHOLD, **options}), guidance
 
 
-def step_with(learner: FlexMatch, guidance: Dictated, rows: Tensor, index: list[int]) -> None:
+def step_with(learner: FlexMatch, guidance: Told, rows: Tensor, index: list[int]) -> None:
     """One step in which sample index[i] is rectified to rows[i]."""
     batch = make_batch(0)
     views = {view: torch.zeros(len(index), 3) for view in learner.views}
-    guidance.rows = rows
+    guidance.answer = rows
     learner(Recorded(), batch._replace(u=views, u_index=torch.tensor(index)))
 
 
@@ -107,12 +81,12 @@ def test_flexmatch_equals_the_literal_dict_and_counter_over_300_steps(warmup: bo
     model, lowered, repeats = Recorded(), 0, 0
     for seed in range(300):
         batch = make_batch(seed)
-        guidance.rows = make_rows(len(batch.u_index), seed)
+        guidance.answer = make_rows(len(batch.u_index), seed)
         step = learner(model, batch)
         expected = oracle(
             model.linear(batch.x).tolist(),
             batch.y.tolist(),
-            guidance.rows.tolist(),
+            guidance.answer.tolist(),
             model.linear(batch.u["strong"]).tolist(),
             batch.u_index.tolist(),
         )
@@ -133,7 +107,7 @@ def test_flexmatch_equals_the_literal_dict_and_counter_over_300_steps(warmup: bo
         assert_counts_are_those_of_the_selected(learner)
         thresholds = [oracle.class_threshold(c) for c in range(NUM_CLASSES)]
         assert learner.class_thresholds.tolist() == pytest.approx(thresholds, rel=1e-6)
-        lowered += int((learner.pseudo_labels >= 0).sum() > (guidance.rows.max(1).values >= THRESHOLD).sum())
+        lowered += int((learner.pseudo_labels >= 0).sum() > (guidance.answer.max(1).values >= THRESHOLD).sum())
         repeats += int(len(set(batch.u_index.tolist())) < len(batch.u_index))
     assert lowered > 50, "class thresholds below the fixed one decide"
     assert repeats > 100
@@ -201,7 +175,7 @@ def test_two_processes_select_what_one_that_sees_the_whole_batch_would(monkeypat
 def test_flexmatch_makes_one_forward_and_shows_the_guidance_the_weak_views_softmax_once() -> None:
     learner, guidance = make_learner()
     batch, model = make_batch(3), Recorded()
-    guidance.rows = make_rows(len(batch.u_index), 3)
+    guidance.answer = make_rows(len(batch.u_index), 3)
     learner(model, batch)
     (images,) = model.inputs
     assert torch.equal(images, torch.cat([batch.x, batch.u["weak"], batch.u["strong"]]))

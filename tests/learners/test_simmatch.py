@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mnar.guidances import Guidance, NoGuidance
+from mnar.guidances import NoGuidance
 from mnar.learners.simmatch import SimMatch
 from mnar.models import MLP
 from mnar.types import Batch, Task
 from tests.reference.simmatch import LiteralSimMatch
+from tests.stand_ins import RecordedWithHeads, Told
 
 NUM_CLASSES, NUM_UNLABELED, BATCH_LABELED, BATCH_UNLABELED, DIM = 3, 20, 6, 5, 4
 LABELS = [0, 2, 1, 0, 1, 0, 2]
@@ -23,36 +24,6 @@ OPTIONS: dict[str, Any] = {
     "instance_weight": 2.0,
     "bank_momentum": 0.6,
 }
-
-
-class Dictated(Guidance):
-    """Rectifies a batch to what it was told, and remembers what it was shown."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
-        self.answer = torch.full((BATCH_UNLABELED, NUM_CLASSES), 1 / NUM_CLASSES)
-        self.seen: list[tuple[Tensor, Tensor]] = []
-
-    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
-        self.seen.append((probs, index))
-        return self.answer
-
-
-class Recorded(MLP):
-    """A model that keeps the images it was given."""
-
-    def __init__(self, learner: SimMatch) -> None:
-        super().__init__((5,), NUM_CLASSES, hidden=(6,))
-        self.heads.update(learner.heads(self))
-        self.inputs: list[Tensor] = []
-
-    def features(self, x: Tensor) -> Tensor:
-        self.inputs.append(x)
-        return super().features(x)
-
-    def embed(self, images: Tensor) -> Tensor:
-        embeddings: Tensor = self.heads["projection"](self.features(images))
-        return embeddings.detach()
 
 
 def make_batch(seed: int = 0, x_index: list[int] | None = None) -> Batch:
@@ -68,14 +39,14 @@ def make_batch(seed: int = 0, x_index: list[int] | None = None) -> Batch:
 
 
 def test_simmatch_equals_the_literal_algorithm_over_120_steps_with_repeated_labelled_images() -> None:
-    guidance = Dictated(TASK)
+    guidance = Told(TASK)
     learner = SimMatch(TASK, guidance, dim=DIM, **OPTIONS)
     literal = LiteralSimMatch(NUM_CLASSES, LABELS, **OPTIONS)
     mask_rates, num_repeats = [], 0
     for step_number in range(120):
         # At first some classes have no image in the bank, and a pseudo-label may be all of such a class.
         x_index = [0, 3, 0] if step_number < 10 else None
-        batch, model = make_batch(step_number, x_index), Recorded(learner)
+        batch, model = make_batch(step_number, x_index), RecordedWithHeads(learner)
         guidance.answer = (4 * torch.randn(BATCH_UNLABELED, NUM_CLASSES)).softmax(1)
         guidance.answer[0] = torch.eye(NUM_CLASSES)[step_number % NUM_CLASSES]
         step = learner(model, batch)
@@ -114,7 +85,7 @@ def test_simmatch_equals_the_literal_algorithm_over_120_steps_with_repeated_labe
 
 def test_every_embedding_in_the_bank_has_length_one() -> None:
     learner = SimMatch(TASK, NoGuidance(TASK))
-    model = Recorded(learner)
+    model = RecordedWithHeads(learner)
     for seed in range(10):
         learner(model, make_batch(seed))
     assert learner.filled.all()
@@ -122,8 +93,8 @@ def test_every_embedding_in_the_bank_has_length_one() -> None:
 
 
 def test_this_batch_is_written_to_the_bank_before_the_bank_is_read() -> None:
-    learner = SimMatch(TASK, Dictated(TASK), alpha=0.0, threshold=0.5)
-    model = Recorded(learner)
+    learner = SimMatch(TASK, Told(TASK), alpha=0.0, threshold=0.5)
+    model = RecordedWithHeads(learner)
     for image in (1, 2):  # beside image 1 in the bank, image 2 outweighs it for views of itself
         batch = make_batch(image, [image] * 3)
         batch.u["weak"].data.copy_(batch.x[:1].expand(BATCH_UNLABELED, -1))
@@ -134,7 +105,7 @@ def test_this_batch_is_written_to_the_bank_before_the_bank_is_read() -> None:
 
 def test_a_repeated_image_enters_the_bank_as_the_mean_of_its_rows_in_any_order() -> None:
     learners = [SimMatch(TASK, NoGuidance(TASK)) for _ in range(2)]
-    model = Recorded(learners[0])
+    model = RecordedWithHeads(learners[0])
     batch = make_batch(0, [4, 1, 4, 4, 1, 6])
     order = torch.tensor([5, 3, 4, 0, 1, 2])
     learners[0](model, batch)
@@ -148,10 +119,10 @@ def test_a_repeated_image_enters_the_bank_as_the_mean_of_its_rows_in_any_order()
 
 
 def test_a_pseudo_label_of_a_class_without_an_image_in_the_bank_adds_no_instance_loss() -> None:
-    guidance = Dictated(TASK)
+    guidance = Told(TASK)
     guidance.answer = torch.eye(NUM_CLASSES)[torch.full((BATCH_UNLABELED,), 2)]
     learner, batch = SimMatch(TASK, guidance), make_batch(0, [0, 3, 5])
-    step = learner(Recorded(learner), batch)
+    step = learner(RecordedWithHeads(learner), batch)
     assert step.logs["loss/instance"] == 0
     step.loss.backward()
     assert batch.u["strong"].grad is not None
@@ -159,9 +130,9 @@ def test_a_pseudo_label_of_a_class_without_an_image_in_the_bank_adds_no_instance
 
 
 def test_simmatch_shows_the_guidance_the_weak_views_softmax_and_rows_once() -> None:
-    batch, guidance = make_batch(), Dictated(TASK)
+    batch, guidance = make_batch(), Told(TASK)
     learner = SimMatch(TASK, guidance)
-    model = Recorded(learner)
+    model = RecordedWithHeads(learner)
     learner(model, batch)
     ((probs, index),) = guidance.seen
     torch.testing.assert_close(probs, model(batch.u["weak"]).detach().softmax(1))
@@ -171,7 +142,7 @@ def test_simmatch_shows_the_guidance_the_weak_views_softmax_and_rows_once() -> N
 
 def test_simmatch_makes_one_forward_of_all_images() -> None:
     batch, learner = make_batch(), SimMatch(TASK, NoGuidance(TASK))
-    model = Recorded(learner)
+    model = RecordedWithHeads(learner)
     learner(model, batch)
     (images,) = model.inputs
     assert torch.equal(images, torch.cat([batch.x, batch.u["weak"], batch.u["strong"]]))
@@ -179,7 +150,7 @@ def test_simmatch_makes_one_forward_of_all_images() -> None:
 
 def test_gradient_goes_through_the_strong_view_and_neither_through_pseudo_labels_nor_the_bank() -> None:
     learner = SimMatch(TASK, NoGuidance(TASK), threshold=0.0)
-    model = Recorded(learner)
+    model = RecordedWithHeads(learner)
     batch = make_batch()
     learner(model, batch).loss.backward()
     assert batch.u["weak"].grad is not None

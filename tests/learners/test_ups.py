@@ -11,13 +11,14 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mnar.guidances import PRG, Guidance, NoGuidance
+from mnar.guidances import PRG, NoGuidance
 from mnar.learners.learner import Predict
 from mnar.learners.ups import UPS, balance, select_negatives, select_positives
 from mnar.models import MLP, SmallCNN
 from mnar.types import Batch, Task
 from tests.reference import ups as reference
 from tests.reference.fixmatch import cross_entropy
+from tests.stand_ins import Dictated, Recorded
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED, PASSES = 4, 6, 30, 8, 5
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, batch_labeled=NUM_LABELED, batch_unlabeled=BATCH_UNLABELED)
@@ -30,36 +31,6 @@ OPTIONS: dict[str, Any] = {
     "balanced_generations": 3,
     "balance_minimum": 2,
 }
-
-
-class Dictated(Guidance):
-    """Rectifies every sample to a row of a table, and remembers what it was shown."""
-
-    table: Tensor
-
-    def __init__(self, task: Task, table: Tensor) -> None:
-        super().__init__(task)
-        self.register_buffer("table", table)
-        self.seen: list[tuple[Tensor, Tensor]] = []
-
-    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
-        self.check(probs, index)
-        self.seen.append((probs, index))
-        return self.table[index]
-
-
-class Recorded(nn.Module):
-    """A linear model that keeps its inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, NUM_CLASSES)
-        self.inputs: list[Tensor] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.inputs.append(x)
-        logits: Tensor = self.linear(x)
-        return logits
 
 
 def make_batch(seed: int = 1) -> Batch:

@@ -28,18 +28,14 @@ class Run:
     @property
     def label(self) -> str:
         """Learner and guidance, e.g. "fixmatch + prg_last"; a learner as its own paper has it stands alone."""
-        return " + ".join([self.config["learner"]["name"], *self.guidances]).replace(" + without ", " without ")
-
-    @property
-    def guidances(self) -> list[str]:
-        """What was added to the learner or left out of it, in the order in which it acts."""
-        own, guidance = own_guidance(self.config["learner"]["name"])["name"], self.config["guidance"]
-        names: list[str] = []
+        learner, guidance = self.config["learner"]["name"], self.config["guidance"]
+        own, chain = own_guidance(learner)["name"], list[str]()
         while guidance:
-            names.insert(0, guidance["name"])
+            chain.insert(0, guidance["name"])
             guidance = guidance.get("after")
-        left_out = [] if own in ("none", *names) else [f"without {own}"]
-        return left_out + [name for place, name in enumerate(names) if name != "none" and (place, name) != (0, own)]
+        added = [name for place, name in enumerate(chain) if name != "none" and (place, name) != (0, own)]
+        is_left_out = own not in ("none", *chain)
+        return " + ".join([f"{learner} without {own}" if is_left_out else learner, *added])
 
     @property
     def method(self) -> dict[str, Any]:

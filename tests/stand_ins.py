@@ -1,0 +1,71 @@
+"""Guidances and models that do as they are told and keep what they were shown."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mnar.guidances import Guidance
+from mnar.learners import Learner
+from mnar.models import MLP
+from mnar.types import Task
+
+
+class Dictated(Guidance):
+    """Rectifies every sample to a row of a table, and remembers what it was shown."""
+
+    table: Tensor
+
+    def __init__(self, task: Task, table: Tensor) -> None:
+        super().__init__(task)
+        self.register_buffer("table", table)
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        self.check(probs, index)
+        self.seen.append((probs, index))
+        return self.table[index]
+
+
+class Told(Guidance):
+    """Rectifies a batch to `answer`, whatever is in it, and remembers what it was shown."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.answer = torch.full((task.batch_unlabeled, task.num_classes), 1 / task.num_classes)
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        self.seen.append((probs, index))
+        return self.answer
+
+
+class Recorded(nn.Module):
+    """A linear model of three features and four classes that keeps its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+        self.inputs: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.inputs.append(x)
+        logits: Tensor = self.linear(x)
+        return logits
+
+
+class RecordedWithHeads(MLP):
+    """A model with a learner's heads that keeps the images it was given."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__((5,), learner.task.num_classes, hidden=(6,))
+        self.heads.update(learner.heads(self))
+        self.inputs: list[Tensor] = []
+
+    def features(self, x: Tensor) -> Tensor:
+        self.inputs.append(x)
+        return super().features(x)
+
+    def embed(self, images: Tensor) -> Tensor:
+        embeddings: Tensor = self.heads["projection"](self.features(images))
+        return embeddings.detach()
