@@ -87,7 +87,7 @@ class Loader:
         is_pool = selection.pool is not None and len(selection.pool) > 0
         self._pool = selection.pool.cpu().numpy() if is_pool else None  # type: ignore[union-attr]
         pool = None if selection.pool is None else selection.pool.to(self.device)
-        self.selection, self._drawn = Selection(rows, labels, pool), None
+        self.selection, self._drawn = Selection(rows, labels, pool, selection.negative), None
 
     def unlabeled(self, view: str, *, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The whole unlabelled set, in order: rows and their view, a batch at a time."""
