@@ -71,7 +71,7 @@ def main() -> None:
             scores = [100 * headline(read_metrics(folders[cell, seed]))["accuracy_final"] for seed in seeds]
             spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
             row += [f"{statistics.mean(scores):.1f} ± {spread:.1f}"]
-            row += [f"{RECIPES[cell].accuracy} ± {RECIPES[cell].deviation}"]
+            row += [RECIPES[cell].printed]
         print("| " + " | ".join(row) + " |")
 
 

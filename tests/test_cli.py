@@ -134,7 +134,17 @@ def test_list_shows_every_part_with_its_options(mnar: Mnar) -> None:
     assert "94.04 ± 0.18" in listed.output
     guidances = mnar("list", "guidances")
     assert "prg_last" in guidances.output
-    assert "fixmatch" not in guidances.output
+    assert "--set learner.OPTION=VALUE" not in guidances.output
+
+
+def test_list_says_whose_a_guidance_is_and_which_learners_it_can_be_chosen_with(mnar: Mnar) -> None:
+    lines = mnar("list", "guidances").output.splitlines()
+    about = {line.split()[0]: below.strip() for line, below in pairwise(lines) if below.startswith(" " * 6)}
+    assert set(about) == set(GUIDANCES)
+    assert about["prg_last"] == "Duan et al., ICCV 2023 · for every learner"
+    assert about["cadr"] == "Hu et al., ICLR 2022 · for pseudo_label, fixmatch, flexmatch, comatch, simmatch"
+    assert "mixmatch" in about["crest_plus"]
+    assert "simmatch" not in about["crest_plus"]
 
 
 def test_list_learners_shows_paper_kinds_views_and_default_guidance(mnar: Mnar) -> None:
@@ -199,7 +209,7 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --learner fixmatsch", r"unknown learner 'fixmatsch'; choose from \[.*'fixmatch'.*'supervised'"),
         ("train --learner fixmatch+prg", r"unknown learner 'fixmatch\+prg'; choose from \[.*'fixmatch'"),
         ("train --learner vime", r"vime is for tables, and digits has images; choose --learner from \[.*'fixmatch'"),
-        ("train --guidance prq", r"unknown guidance 'prq'; choose from \[.*'none', 'prg', 'prg_last'\]"),
+        ("train --guidance prq", r"unknown guidance 'prq'; choose from \[.*'none', 'prg', 'prg_last', 'simpro'\]"),
         ("train --learner simmatch --guidance none+prq", r"unknown guidance 'prq'; choose from \[.*'prg'"),
         ("train --learner ups --iterations 3", r"not even a step for each of 4 .*--set learner\.generations=2"),
         ("train --dataset svhn", r"unknown dataset 'svhn'; choose from \[.*'cifar10'.*'digits'"),

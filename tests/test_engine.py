@@ -14,7 +14,7 @@ import mnar.run
 from mnar import checkpoint
 from mnar.augment import Augment
 from mnar.engine import Engine, EngineOptions
-from mnar.guidances import PRG
+from mnar.guidances import GUIDANCES, PRG
 from mnar.learners import LEARNERS, FixMatch
 from mnar.loader import Loader
 from mnar.models import MLP, Classifier, SmallCNN, WideResNet
@@ -232,14 +232,24 @@ def test_a_run_resumed_on_a_gpu_goes_on_as_it_would_have(tmp_path: Path) -> None
 
 @pytest.mark.gpu
 @needs_cuda
-@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if "images" in learner.suits])
-def test_a_step_of_every_learner_is_one_graph_without_a_host_sync(name: str) -> None:
+@pytest.mark.parametrize(
+    ("learner", "guidance"),
+    [(name, None) for name, learner in LEARNERS.items() if "images" in learner.suits]
+    + [("fixmatch", name) for name in GUIDANCES],
+)
+def test_a_step_of_every_learner_and_guidance_is_one_graph_without_a_host_sync(
+    learner: str, guidance: str | None
+) -> None:
     settings = ["model.depth=10", "model.width=1", "train.batch_labeled=16", "engine.compile=false"]
-    config = configure(dataset="cifar10", learner=name, iterations=100, settings=settings)
+    config = configure(dataset="cifar10", learner=learner, guidance=guidance, iterations=100, settings=settings)
     data = random_images()
     trainer = mnar.run.make_trainer(config, data, mnar.run.make_split(config, data))
     take_step = trainer.engine.step(trainer.step)
     assert all(math.isfinite(loss) for loss in losses(trainer, take_step, 0, 6))
     steps_without_a_sync(trainer, take_step, 6, 12)
-    assert math.isfinite(trainer.evaluate(12)["train"]["loss"])
+    refresh = trainer.engine.step(trainer.learner.guidance.refresh)
+    for _ in range(5 if trainer.learner.guidance.refresh_every else 0):  # some as they are, then as a graph
+        refresh()
+    steps_without_a_sync(trainer, take_step, 12, 15)
+    assert math.isfinite(trainer.evaluate(15)["train"]["loss"])
     trainer.load_state_dict(trainer.state_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,15 +12,58 @@ import pytest
 import torch
 from torch import Tensor
 
+from mnar.config import RunConfig
+from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import UPS
 from mnar.meters import Diverged
+from mnar.protocols import hold_out
+from mnar.run import make_split
 from mnar.train import Interrupted, Trainer, train
-from mnar.types import Selection
+from mnar.types import DataSet, Predict, Selection, Task
 from tests.equality import assert_same
 from tests.methods import SURE_UPS, method_settings
 from tests.watching import Notes, loaded
 
 MakeTrainer = Callable[..., Trainer]
+Configure = Callable[..., RunConfig]
+
+
+class HandsOn(Guidance):
+    """Counts batches and generations, and hands on the samples that are surest, after each generation more of them."""
+
+    needs = frozenset({"relabel"})
+    batches: Tensor
+    age: Tensor
+
+    def __init__(self, task: Task, *, generations: int = 3, num_handed: int = 20) -> None:
+        super().__init__(task)
+        self.generations, self.num_handed = generations, num_handed
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("age", torch.zeros((), dtype=torch.int64))
+        self.counted: list[tuple[int, int]] = []
+
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        self.batches += 1
+        self.counted.append((int(self.age), int(self.batches)))
+        return probs
+
+    def relabel(self, predict: Predict, generation: int) -> Selection | None:
+        self.age.fill_(generation + 1)
+        if self.num_handed == 0:
+            return None
+        confidence, labels = torch.cat([logits[0] for _, logits in predict()]).softmax(1).max(1)
+        rows = confidence.topk(self.num_handed * (generation + 1)).indices
+        return Selection(rows, labels[rows])
+
+
+@pytest.fixture(autouse=True)
+def hands_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GUIDANCES, "hands_on", HandsOn)
+
+
+FIXMATCH_THAT_HANDS_ON = ("learner.name=fixmatch", "guidance.name=hands_on")
+# Every sample is selected, so a few steps change all of its state.
+FLEXMATCH_THAT_HANDS_ON = ("learner.name=flexmatch", "learner.threshold=0.1", "guidance.name=hands_on")
 
 
 @pytest.mark.parametrize(
@@ -46,8 +90,11 @@ class Observed(Notes):
 
     def stepped(self, step: int) -> None:
         super().stepped(step)
-        progress, lr = self.trainer.learner.progress.item(), self.trainer.lr.item()
-        self.steps.append({"generation": self.trainer.generation, "progress": progress, "lr": lr})
+        trainer = self.trainer
+        progress, lr, num_labeled = trainer.learner.progress.item(), trainer.lr.item(), trainer.loader.num_labeled
+        self.steps.append(
+            {"generation": trainer.generation, "progress": progress, "lr": lr, "num_labeled": num_labeled}
+        )
 
     def generation(self, number: int, selection: Selection | None) -> None:
         super().generation(number, selection)
@@ -151,11 +198,12 @@ def test_the_network_that_labels_is_the_one_that_was_trained_and_the_next_trains
     assert_same(selection._asdict(), notes.selections[1]._asdict())  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("method", [method_settings("ups", "prg"), FIXMATCH_THAT_HANDS_ON, FLEXMATCH_THAT_HANDS_ON])
 @pytest.mark.parametrize("stop_after", [1, 3, 4, 5, 8, 11])
 def test_a_run_stopped_at_any_step_of_any_generation_and_resumed_equals_one_that_was_not(
-    trainer_of: MakeTrainer, stop_after: int
+    trainer_of: MakeTrainer, method: tuple[str, ...], stop_after: int
 ) -> None:
-    settings = (*method_settings("ups", "prg"), "train.ema=0.5")  # generations end at 4, 8 and 12
+    settings = (*method, "train.ema=0.5")  # generations end at 4, 8 and 12
     straight = Notes()
     train(trainer_of(*settings, iterations=12), straight)
     first, second = Notes(stop_after), Notes()
@@ -195,6 +243,74 @@ def test_generations_need_someone_to_make_fresh_models(trainer_of: MakeTrainer) 
         train(trainer, Notes())
 
 
+# ---- a guidance that begins anew
+
+
+@pytest.mark.parametrize("settings", [FIXMATCH_THAT_HANDS_ON, FLEXMATCH_THAT_HANDS_ON])
+def test_a_guidance_relabels_with_all_state_as_at_first_and_what_it_sets_then_lasts_for_the_generation(
+    trainer_of: MakeTrainer, settings: tuple[str, ...]
+) -> None:
+    trainer, notes = trainer_of(*settings, iterations=12), Notes()
+    learner = trainer.learner
+    at_first, found = copy.deepcopy(learner.state_dict()), dict[int, dict[str, Tensor]]()
+    relabel = learner.relabel
+
+    def watched(predict: Predict, generation: int) -> Selection | None:
+        found[generation] = copy.deepcopy(learner.state_dict())
+        return relabel(predict, generation)
+
+    learner.relabel = watched  # type: ignore[method-assign]
+    train(trainer, notes)
+    assert_same(found, {0: at_first, 1: at_first})
+    in_the_middle = loaded(notes.saved[7])["learner"]
+    assert not any(torch.equal(in_the_middle[name], at_first[name]) for name in at_first), "a step changes all of it"
+    assert isinstance(learner.guidance, HandsOn)
+    assert learner.guidance.counted == [(generation, batch) for generation in range(3) for batch in (1, 2, 3, 4)]
+
+
+def test_what_a_guidance_hands_on_joins_the_given_labels_of_the_next_generation_alone(trainer_of: MakeTrainer) -> None:
+    trainer = trainer_of(*FIXMATCH_THAT_HANDS_ON, iterations=12)
+    given, notes = trainer.loader.num_labeled, Observed(trainer)
+    train(trainer, notes)
+    assert [step["num_labeled"] for step in notes.steps] == [given] * 4 + [given + 20] * 4 + [given + 40] * 4
+    assert len(notes.began) == 2, "each with a fresh network and optimiser"
+    assert trainer.loader.selection is not None
+    assert_same(trainer.loader.selection._asdict(), notes.selections[2]._asdict())  # type: ignore[union-attr]
+    accepted = {line["generation"]: line.get("selection", {}).get("accepted", 0) for line in notes.lines}
+    assert accepted == {0: 0, 1: 20, 2: 40}
+
+
+def test_a_guidance_that_hands_nobody_on_still_begins_anew(trainer_of: MakeTrainer) -> None:
+    trainer = trainer_of(*FIXMATCH_THAT_HANDS_ON, "guidance.num_handed=0", iterations=12)
+    given, notes = trainer.loader.num_labeled, Observed(trainer)
+    train(trainer, notes)
+    assert notes.selections == {1: None, 2: None}
+    assert trainer.loader.num_labeled == given
+    assert [line["generation"] for line in notes.lines] == [0, 1, 2, 2]  # at steps 4, 8, 10 and 12
+    assert not any("selection" in line for line in notes.lines)
+
+
+def test_ups_keeps_its_state_and_its_guidances_from_one_generation_to_the_next(trainer_of: MakeTrainer) -> None:
+    trainer = trainer_of(*method_settings("ups", "prg"), iterations=12)
+    learner = trainer.learner
+    at_first, states = copy.deepcopy(learner.state_dict()), list[dict[str, Tensor]]()
+    relabel = learner.relabel
+
+    def watched(predict: Predict, generation: int) -> Selection | None:
+        states.append(copy.deepcopy(learner.state_dict()))
+        selection = relabel(predict, generation)
+        states.append(copy.deepcopy(learner.state_dict()))
+        return selection
+
+    learner.relabel = watched  # type: ignore[method-assign]
+    train(trainer, Notes())
+    before_first, after_first, before_second, _ = states
+    assert_same(before_first, at_first)
+    assert_same(before_second, after_first)
+    for name in ("negative", "guidance.bank", "guidance.batches"):
+        assert not torch.equal(after_first[name], at_first[name]), name
+
+
 # ---- predicting the whole unlabelled set
 
 
@@ -222,6 +338,31 @@ def test_predictions_are_the_averaged_models_in_evaluation_for_each_row_in_order
     with torch.no_grad():
         torch.testing.assert_close(logits[0], moved.average.model.eval()(images))
         assert not torch.allclose(logits[0], moved.model.eval()(images), atol=1e-3), "and not the model's"
+
+
+@pytest.mark.parametrize(
+    ("include_labeled", "validation", "num_left_out"), [("true", 0, 72), ("true", 0.25, 54), ("false", 0, 0)]
+)
+def test_without_the_labelled_ones_predictions_are_those_of_all_other_rows(
+    trainer_of: MakeTrainer,
+    tiny: Configure,
+    digits_data: DataSet,
+    include_labeled: str,
+    validation: float,
+    num_left_out: int,
+) -> None:
+    settings = f"split.include_labeled={include_labeled}", f"train.validation={validation}"
+    trainer, split = trainer_of(*settings), make_split(tiny(*settings), digits_data)
+    if validation:  # labels held out are labels no more
+        split, _ = hold_out(split, validation, seed=1)
+    given = set(split.labeled_index.tolist())
+    expected = [row for row, sample in enumerate(split.unlabeled_index.tolist()) if sample not in given]
+    assert len(expected) == len(split.unlabeled_index) - num_left_out
+    trainer.loader.adopt(Selection(torch.tensor(expected[:5]), torch.zeros(5, dtype=torch.int64)))  # not given ones
+    rows, logits = predicted(trainer, labeled=False)
+    assert rows.tolist() == expected
+    _, of_all = predicted(trainer)
+    torch.testing.assert_close(logits, of_all[:, rows])  # in other batches, so up to rounding
 
 
 def test_without_dropout_passes_agree_and_draw_nothing(moved: Trainer) -> None:

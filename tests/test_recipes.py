@@ -19,16 +19,39 @@ def test_every_recipe_resolves_to_what_its_name_says_and_survives_yaml(name: str
     assert RunConfig.from_yaml(config.to_yaml()) == config
     table, task, method = name.split("/")
     learner, _, guidance = method.partition("+")
+    if table == "ablation":
+        guidance = guidance.partition("-")[0]
     assert (config.learner.name, config.guidance.full_name) == (learner, guidance or "none")
     named = re.fullmatch(r"(?P<data>[a-z0-9-]+)-(?P<protocol>cadr|own)-(g(?P<gamma>\d+)|n(?P<n>\d+)-(?P<n1>\d+))", task)
     assert named
-    of_table = {"table1": (named["data"].replace("-", "_"), 2**20), "tabular": (f"{named['data']}_tabular", 1000)}
-    assert (config.dataset.name, config.train.iterations) == of_table[table]
+    dataset, iterations = named["data"].replace("-", "_"), 2**20
+    if table == "tabular":
+        dataset, iterations = f"{dataset}_tabular", 1000
+    assert (config.dataset.name, config.train.iterations) == (dataset, iterations)
     assert config.protocol.name == named["protocol"]
     sizes = {"gamma": named["gamma"], "num_labels": named["n"], "n1": named["n1"]}
     for option, size in sizes.items():
         assert config.protocol.options.get(option) == (None if size is None else int(size))
-    assert 0 < RECIPES[name].accuracy < 100
+    accuracy = RECIPES[name].accuracy
+    assert accuracy is None if RECIPES[name].printed == "–" else accuracy is not None and 0 < accuracy < 100
+
+
+@pytest.mark.parametrize(
+    ("variant", "option", "value"),
+    [
+        ("without-sca", "rescale", False),
+        *((f"steps-{k}", "steps", k) for k in (1, 2, 5, 10)),
+        *((f"alpha-{alpha}", "alpha", alpha) for alpha in (0.1, 0.5, 1.0, 3.0, 10.0)),
+        *((f"window-{window}", "window", window) for window in (16, 32, 64, 128, 256)),
+        ("usage-hard", "usage", "hard"),
+        ("empty-row-identity", "empty_row", "identity"),
+    ],
+)
+def test_an_ablation_changes_the_one_option_that_it_names(variant: str, option: str, value: object) -> None:
+    plain = configure(recipe="table1/cifar10-cadr-g20/fixmatch+prg")
+    config = configure(recipe=f"ablation/cifar10-cadr-g20/fixmatch+prg-{variant}")
+    assert config.guidance.options == {**plain.guidance.options, option: value}
+    assert {name.split(":")[0] for name in plain.differences(config)} <= {f"guidance.{option}"}
 
 
 def test_the_first_cells_are_those_of_the_paper() -> None:
@@ -167,7 +190,7 @@ def test_settings_reach_into_a_chain() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"guidance": "prg+prq"}, r"unknown guidance 'prq'; choose from \['distribution_alignment', 'none', 'prg'"),
+        ({"guidance": "prg+prq"}, r"unknown guidance 'prq'; choose from \['cadr', .*'none', 'prg'"),
         ({"guidance": "prq+prg"}, r"unknown guidance 'prq'; choose from"),
         ({"guidance": "prg+"}, "unknown guidance ''; choose from"),
         ({"learner": "simmatch", "guidance": "prq"}, "unknown guidance 'prq'; choose from"),

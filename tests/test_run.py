@@ -7,21 +7,28 @@ import platform
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 import mnar.run
 from mnar import checkpoint, distributed
 from mnar.config import RunConfig
+from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import LEARNERS
 from mnar.meters import Diverged
 from mnar.recipes import configure
 from mnar.report import read_metrics
-from mnar.run import evaluate_run, load_data, make_model, new_run, resume_run
+from mnar.run import evaluate_run, load_data, make_model, make_split, new_run, resume_run
+from mnar.train import Interrupted, Trainer
+from mnar.types import DataSet, Task
 from tests.equality import assert_same_run
+from tests.stand_ins import Blank
+from tests.watching import Watching
 
 pytestmark = pytest.mark.usefixtures("without_report")
 Configure = Callable[..., RunConfig]
@@ -213,6 +220,98 @@ def test_looking_at_the_views_before_a_run_draws_nothing_from_its_random_numbers
     monkeypatch.setattr(mnar.run, "_check_views", lambda *parts: None)
     new_run(tiny(iterations=3), tmp_path / "unchecked")
     assert_same_run(tmp_path / "checked", tmp_path / "unchecked")
+
+
+# ---- what a guidance is given, and what comes of it
+
+
+class Equipped(Guidance):
+    """Keeps what the assembler gives it."""
+
+    needs = frozenset({"relabel"})
+
+    def __init__(
+        self, task: Task, *, target: Literal["oracle", "labeled"] | tuple[float, ...] = "labeled", generations: int = 1
+    ) -> None:
+        super().__init__(task)
+        self.target, self.generations = target, generations
+        self.prepared: list[Any] = []
+
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        return probs
+
+    def prepare(self, samples: Tensor, view: Callable[[Tensor], Tensor]) -> None:
+        self.prepared.append((samples, view(samples)))
+
+
+@pytest.fixture
+def equipped(trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Equipped]:
+    """The guidance of a run, as the assembler has made it."""
+    monkeypatch.setitem(GUIDANCES, "equipped", Equipped)
+
+    def make(*settings: str) -> Equipped:
+        guidance = trainer_of("guidance.name=equipped", *settings).learner.guidance
+        assert isinstance(guidance, Equipped)
+        return guidance
+
+    return make
+
+
+def test_a_guidance_is_prepared_once_with_raw_samples_and_what_makes_input_of_them(
+    equipped: Callable[..., Equipped], digits_data: DataSet
+) -> None:
+    ((samples, made),) = equipped().prepared
+    assert samples.dtype == torch.uint8
+    assert torch.equal(samples, digits_data.train_x[: len(samples)])
+    mean, std = (torch.tensor(of).view(1, -1, 1, 1) for of in (digits_data.mean, digits_data.std))
+    torch.testing.assert_close(made, (samples / 255 - mean) / std)
+
+
+def test_the_oracle_is_the_class_mix_of_the_unlabelled_set_and_nobody_else_is_told(
+    equipped: Callable[..., Equipped], tiny: Configure, digits_data: DataSet
+) -> None:
+    pool = digits_data.train_y[torch.from_numpy(make_split(tiny(), digits_data).unlabeled_index)].tolist()
+    assert equipped("guidance.target=oracle").target == tuple(pool.count(label) for label in range(10))
+    assert equipped().target == "labeled"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("learner.name=simmatch", r"SimMatch cannot serve .*\['relabel'\]; choose another learner"),
+        ("learner.name=ups", r"UPS cannot serve .*\['relabel'\]; choose another learner"),
+        ("guidance.generations=41", r"iterations is 40, .* 41 generations; .* --set guidance\.generations=2"),
+    ],
+)
+def test_a_guidance_that_its_run_cannot_serve_is_refused_before_anything_is_written(
+    tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch, settings: str, message: str
+) -> None:
+    monkeypatch.setitem(GUIDANCES, "equipped", Equipped)
+    with pytest.raises(ValueError, match=message):
+        new_run(tiny("guidance.name=equipped", settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("validation", [0, 0.2])
+def test_a_run_with_a_test_bias_is_scored_without_it_cut_off_or_finished(
+    tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch, validation: float
+) -> None:
+    monkeypatch.setitem(GUIDANCES, "blank", Blank)
+    settings = ("train.eval_every=1", "train.ema=0.5", f"train.validation={validation}")
+    folder = tmp_path / "blank"
+    with pytest.raises(Interrupted):
+        new_run(tiny("guidance.name=blank", *settings, iterations=12), folder, Watching(signal_at=7))
+    assert not (folder / "model.safetensors").exists()
+    new_run(tiny("guidance.name=none", *settings, iterations=12), tmp_path / "none")
+    for last_step in (8, 12):
+        lines, unbiased = (read_metrics(run)[:last_step] for run in (folder, tmp_path / "none"))
+        assert [line["train"] for line in lines] == [line["train"] for line in unbiased]
+        assert lines[-1]["step"] == last_step
+        scores = evaluate_run(folder)
+        assert {name: scores[name] for name in lines[-1]["test"]} == lines[-1]["test"] != unbiased[-1]["test"]
+        if last_step < 12:
+            resume_run(folder)
+    assert (folder / "model.safetensors").exists()
 
 
 # ---- what goes wrong while training

@@ -14,15 +14,17 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mnar.config import RunConfig
+from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import Learner
 from mnar.meters import Diverged, Meters
 from mnar.models import MODELS
 from mnar.recipes import configure
 from mnar.run import load_data, make_split, make_trainer
 from mnar.train import Interrupted, Trainer, train
-from mnar.types import Batch, DataSet, Step
+from mnar.types import Batch, DataSet, Step, Task
 from tests.equality import assert_same
 from tests.methods import IMAGE_METHODS, method_settings
+from tests.stand_ins import Blank
 from tests.watching import Notes, loaded
 
 MakeTrainer = Callable[..., Trainer]
@@ -45,11 +47,34 @@ def test_the_loop_logs_evaluates_and_saves_when_told_and_at_the_end(trainer_of: 
     assert notes.num_steps == 23
 
 
-@pytest.mark.parametrize("guidance", ["none", "prg", "prg_last"])
+class Refreshed(Guidance):
+    """Takes every sample for the class that its refreshments have got to; they are due after 10, 15 and 20 of 23."""
+
+    batches: Tensor
+    refreshments: Tensor
+
+    def __init__(self, task: Task, *, every: int = 5, start: float = 0.3) -> None:
+        super().__init__(task)
+        self.refresh_every, self.refresh_from = every, start
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("refreshments", torch.zeros((), dtype=torch.int64))
+        self.refreshed_after: list[int] = []
+
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        self.batches += 1
+        return torch.eye(self.task.num_classes)[self.refreshments.expand(len(probs))]
+
+    def refresh(self) -> None:
+        self.refreshments += 1
+        self.refreshed_after.append(int(self.batches))
+
+
+@pytest.mark.parametrize("guidance", ["none", "prg", "prg_last", "refreshed"])
 @pytest.mark.parametrize("stops", [(1,), (7, 3), (10,), (13, 4)])
 def test_a_stopped_and_resumed_run_equals_one_that_was_not(
-    trainer_of: MakeTrainer, guidance: str, stops: tuple[int, ...]
+    trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch, guidance: str, stops: tuple[int, ...]
 ) -> None:
+    monkeypatch.setitem(GUIDANCES, "refreshed", Refreshed)
     settings, iterations = (f"guidance.name={guidance}",), 23
     straight = Notes()
     train(trainer_of(*settings, iterations=iterations), straight)
@@ -71,6 +96,33 @@ def test_a_stopped_and_resumed_run_equals_one_that_was_not(
     assert lines == straight.lines
     assert state is not None
     assert_same(loaded(state), loaded(straight.saved[iterations]))
+
+
+@pytest.mark.parametrize(
+    ("every", "start", "due"),
+    [
+        (4, 0.0, [4, 8, 12, 16, 20, 24]),
+        (4, 0.5, [12, 16, 20, 24]),
+        (1, 0.9, [22, 23, 24]),
+        (24, 1.0, [24]),
+        (25, 0.0, []),
+        (0, 0.0, []),
+    ],
+)
+def test_a_guidance_is_refreshed_after_the_steps_that_are_due_resumed_or_not(
+    trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch, every: int, start: float, due: list[int]
+) -> None:
+    monkeypatch.setitem(GUIDANCES, "refreshed", Refreshed)
+    settings = ("guidance.name=refreshed", f"guidance.every={every}", f"guidance.start={start}")
+    straight, stopped, resumed = (trainer_of(*settings, iterations=24) for _ in range(3))
+    train(straight, Notes())
+    notes = Notes(stop_after=12)
+    with pytest.raises(Interrupted):
+        train(stopped, notes)
+    resumed.load_state_dict(loaded(notes.saved[12]))
+    train(resumed, Notes())
+    times = [trainer.learner.guidance.refreshed_after for trainer in (straight, stopped, resumed)]
+    assert times == [due, [step for step in due if step <= 12], [step for step in due if step > 12]]
 
 
 def test_a_stop_at_the_last_step_is_a_finished_run(trainer_of: MakeTrainer) -> None:
@@ -237,6 +289,125 @@ def test_matrices_are_kept_at_twenty_evaluations_and_the_last(trainer_of: MakeTr
     snapshots = [step for step in evaluated if trainer._is_snapshot(step)]
     assert 20 <= len(snapshots) <= 21
     assert snapshots[-1] == 1005
+
+
+class Watched(nn.Module):
+    """A network that counts its calls."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.num_calls = network, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.num_calls += 1
+        logits: Tensor = self.network(x)
+        return logits
+
+
+class Watchful(Guidance):
+    """Has every call of a network counted."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.watched: list[Watched] = []
+
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        return probs
+
+    def watch(self, network: nn.Module) -> nn.Module:
+        self.watched.append(Watched(network))
+        return self.watched[-1]
+
+
+@pytest.mark.parametrize(("learner", "num_networks"), [("fixmatch", 1), ("mean_teacher", 2)])
+def test_a_step_calls_network_and_teacher_as_the_guidance_watches_them_and_an_evaluation_does_not(
+    trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch, learner: str, num_networks: int
+) -> None:
+    monkeypatch.setitem(GUIDANCES, "watchful", Watchful)
+    watchful, plain = (trainer_of(f"learner.name={learner}", f"guidance.name={name}") for name in ("watchful", "none"))
+    for trainer in (watchful, plain):
+        torch.manual_seed(0)
+        for step in range(3):
+            trainer.loader.seek(step)
+            trainer.step()
+        trainer.evaluate(3)
+    guidance = watchful.learner.guidance
+    assert isinstance(guidance, Watchful)
+    assert [watched.network for watched in guidance.watched] == [watchful.model, watchful.average.model][:num_networks]
+    assert [watched.num_calls for watched in guidance.watched] == [3] * num_networks
+    assert_same(dict(watchful.model.state_dict()), dict(plain.model.state_dict()))
+
+
+class Towards(Guidance):
+    """Of a network, every logit but that of one class is far too high."""
+
+    def __init__(self, task: Task, *, favoured: int = 3) -> None:
+        super().__init__(task)
+        self.bias = torch.full((task.num_classes,), 1e4).index_fill_(0, torch.tensor(favoured), 0)
+
+    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        return probs
+
+    def test_bias(self, network: nn.Module) -> Tensor:
+        return self.bias
+
+
+def test_a_test_bias_changes_what_is_predicted_and_nothing_of_the_training(
+    trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GUIDANCES, "towards", Towards)
+    trainers, records = [trainer_of(f"guidance.name={name}", iterations=20) for name in ("towards", "none")], []
+    for trainer in trainers:
+        torch.manual_seed(0)
+        records.append(Notes())
+        train(trainer, records[-1])
+    biased, plain = (loaded(notes.saved[20]) for notes in records)
+    assert biased.pop("test_bias").tolist() == [1e4 if label != 3 else 0 for label in range(10)]
+    assert plain.pop("test_bias") is None
+    assert_same(biased, plain)
+    assert [line["train"] for line in records[0].lines] == [line["train"] for line in records[1].lines]
+
+    def predicted(notes: Notes, trainer: Trainer) -> list[set[int]]:
+        evaluated = torch.tensor(notes.lines[-1]["matrices"]["test_confusion"]).sum(0).nonzero().flatten().tolist()
+        labeled = torch.cat([logits[0].argmax(1) for _, logits in trainer.predict()]).tolist()
+        return [set(evaluated), set(labeled)]
+
+    assert predicted(records[0], trainers[0]) == [{3}, {3}]
+    assert all(len(labels) > 1 for labels in predicted(records[1], trainers[1]))
+
+
+@pytest.mark.parametrize("learner", ["fixmatch", "mean_teacher"])  # a teacher is in training between evaluations
+def test_scores_and_predictions_are_those_of_the_averaged_models_logits_less_its_own_bias(
+    trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch, learner: str
+) -> None:
+    monkeypatch.setitem(GUIDANCES, "blank", Blank)
+    trainer = trainer_of(f"learner.name={learner}", "guidance.name=blank", "train.ema=0.9")
+    for step in range(4):
+        trainer.loader.seek(step)
+        trainer.step()
+    before = copy.deepcopy([dict(trainer.model.state_dict()), dict(trainer.average.model.state_dict())])
+    was_training = trainer.average.model.training
+    confusion = trainer.evaluate(4, is_last=True)["matrices"]["test_confusion"]
+    logits = torch.cat([logits[0] for _, logits in trainer.predict()])
+    assert_same([dict(trainer.model.state_dict()), dict(trainer.average.model.state_dict())], before)
+    assert trainer.average.model.training == was_training == (learner == "mean_teacher")
+    guidance = trainer.learner.guidance
+    assert isinstance(guidance, Blank)
+    assert set(guidance.modes) == {False}, "shown a network in evaluation"
+
+    average = copy.deepcopy(trainer.average.model).eval()
+    ((_, unlabeled),) = trainer.loader.unlabeled("id", batch=2000)
+    with torch.no_grad():
+        bias = 10 * average(torch.zeros(1, 1, 8, 8))
+        torch.testing.assert_close(logits, average(unlabeled) - bias)
+        tested = average(trainer.loader.augment(trainer.test_x, "id"))
+
+    def confusion_of(labels: Tensor) -> list[list[int]]:
+        pairs = list(zip(trainer.test_y.tolist(), labels.tolist(), strict=True))
+        return [[pairs.count((truth, label)) for label in range(10)] for truth in range(10)]
+
+    assert confusion == confusion_of((tested - bias).argmax(1))
+    assert confusion != confusion_of(tested.argmax(1))
 
 
 class Poisoned(Learner):

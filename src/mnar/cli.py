@@ -209,22 +209,35 @@ def list_parts(
                 parameters = options_of(section, make).values()
                 options = ", ".join(str(p.replace(annotation=p.empty, kind=p.KEYWORD_ONLY)) for p in parameters)
                 console.print(f"  {name}  [dim]{escape(options)}[/dim]", highlight=False, soft_wrap=True)
-                if section == "learner":
-                    console.print(f"      [dim]{escape(_about(make))}[/dim]", highlight=False, soft_wrap=True)
+                if section in ABOUT:
+                    console.print(f"      [dim]{escape(ABOUT[section](make))}[/dim]", highlight=False, soft_wrap=True)
     if kind in (None, "recipes"):
         console.print("[bold]recipes[/bold]  [dim]with the paper's accuracy[/dim]")
         for name, recipe in RECIPES.items():
-            deviation = f" ± {recipe.deviation}" if recipe.deviation is not None else ""
-            console.print(f"  {name}  [dim]{recipe.accuracy}{deviation}[/dim]", highlight=False, soft_wrap=True)
+            console.print(f"  {name}  [dim]{recipe.printed}[/dim]", highlight=False, soft_wrap=True)
 
 
-def _about(learner: Callable[..., Any]) -> str:
+def _about_learner(learner: Callable[..., Any]) -> str:
     """What a choice of learner hangs on."""
     views = ", ".join(learner.views) or "none"  # type: ignore[attr-defined]
     guidance, suits = learner.default_guidance, " and ".join(learner.suits)  # type: ignore[attr-defined]
     options = ", ".join(f"{option} {value}" for option, value in guidance.items() if option != "name")
     named = f"{guidance['name']} ({options})" if options else guidance["name"]
     return f"{learner.paper} · {suits} · unlabelled views: {views} · guidance by default: {named}"  # type: ignore[attr-defined]
+
+
+def _about_guidance(make: Callable[..., Any]) -> str:
+    """Whose it is, and with which learners it can be chosen."""
+    from mnar.learners import LEARNERS
+
+    guidance: Any = getattr(make, "func", make)  # of a class with options set
+    guided = [name for name, learner in LEARNERS.items() if learner.is_guided]
+    served = [name for name in guided if guidance.needs <= LEARNERS[name].hooks]
+    names = "every learner" if served == guided else ", ".join(served)
+    return f"{guidance.paper} · for {names}"
+
+
+ABOUT = {"learner": _about_learner, "guidance": _about_guidance}
 
 
 def _version(wanted: bool) -> None:

@@ -89,9 +89,15 @@ class Loader:
         pool = None if selection.pool is None else selection.pool.to(self.device)
         self.selection, self._drawn = Selection(rows, labels, pool, selection.negative), None
 
-    def unlabeled(self, view: str, *, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The whole unlabelled set, in order: rows and their view, a batch at a time."""
-        for rows in torch.arange(self.num_unlabeled, device=self.device).split(batch):
+    def unlabeled(self, view: str, *, batch: int, labeled: bool = True) -> Iterator[tuple[Tensor, Tensor]]:
+        """The whole unlabelled set, in order: rows and their view, a batch at a time.
+
+        Without `labeled` those of its rows are left out that are in the given labelled set as well.
+        """
+        wanted = torch.arange(self.num_unlabeled, device=self.device)
+        if not labeled:
+            wanted = wanted[~torch.isin(self._unlabeled_rows, self._given_rows)]
+        for rows in wanted.split(batch):
             yield rows, self.augment(self._inputs[self._unlabeled_rows[rows]], view)
 
     def seek(self, step: int) -> None:

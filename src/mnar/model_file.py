@@ -18,7 +18,8 @@ from mnar.types import DataSet
 
 def write_model(trainer: Trainer, data: DataSet, folder: Path) -> None:
     """The model and what predicting with it needs."""
-    weights = {name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(trainer.evaluated.state_dict())}
+    state = trainer.handed_out().state_dict()
+    weights = {name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(state)}
     needs = {
         "input_shape": list(data.train_x.shape[1:]),
         "class_names": list(data.class_names),
@@ -35,7 +36,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / MODEL).exists():
         return load_file(folder / MODEL)
     state, _ = checkpoint.load(folder / STATE)
-    return dict(_classifier_weights(state["best"]["model"] if state.get("best") else state["average"]))
+    weights = dict(_classifier_weights(state["best"]["model"] if state.get("best") else state["average"]))
+    if state.get("test_bias") is not None:
+        weights["head.bias"] = weights["head.bias"] - state["test_bias"]
+    return weights
 
 
 def _classifier_weights(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

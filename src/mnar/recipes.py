@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnar.config import RunConfig, own_guidance, parse_setting
+from mnar.guidances import GUIDANCES, NoGuidance
 from mnar.learners import LEARNERS
 from mnar.train import TrainOptions
 
@@ -83,6 +84,11 @@ PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {
         "train": {"iterations": 3600},
     },
 }
+# What a guidance needs to know of a data set.
+GUIDANCE_DEFAULTS: dict[tuple[str, str], Sections] = {
+    ("cdmad", dataset): {"colour": "black"}
+    for dataset in ("digits", "mnist")  # the colour of paper without ink
+}
 DEFAULTS: Sections = {
     "dataset": {"name": "digits"},
     "learner": {"name": "fixmatch"},
@@ -104,29 +110,39 @@ class Recipe(NamedTuple):
     """A cell of a table, with the paper's figure for it."""
 
     sections: Sections
-    accuracy: float  # per cent, as printed
-    deviation: float | None  # None: quoted there from the CADR paper, without one
+    accuracy: float | None  # per cent, as printed; None: only drawn there, or not in the paper
+    deviation: float | None  # None: there is none, as for those quoted from the CADR paper
+
+    @property
+    def printed(self) -> str:
+        """As the paper has it."""
+        if self.accuracy is None:
+            return "–"
+        return f"{self.accuracy}" if self.deviation is None else f"{self.accuracy} ± {self.deviation}"
 
 
 def _table1() -> dict[str, Recipe]:
-    """CADR's protocol. The FixMatch row is quoted from the CADR paper and may come from an 8 times shorter schedule."""
+    """CADR's protocol. Rows without a deviation are quoted from the CADR paper; their schedules may be others."""
     columns = [("cifar10", 20), ("cifar10", 50), ("cifar10", 100)]
     columns += [("cifar100", 50), ("cifar100", 100), ("cifar100", 200)]
     columns += [("mini_imagenet", 50), ("mini_imagenet", 100)]
     accuracies = {
         "none": (56.26, 65.61, 72.28, 50.51, 48.82, 50.62, 23.56, 26.57),
+        "crest": (51.10, 55.40, 63.60, 40.30, 46.30, 49.60),  # none for mini-ImageNet
+        "darp": (63.14, 70.44, 74.74, 38.87, 40.49, 44.15),
+        "cadr": (79.63, 93.79, 93.97, 59.53, 60.88, 63.30, 29.07, 32.78),
         "prg": (94.04, 94.09, 94.28, 59.11, 61.84, 63.41, 44.28, 44.99),
         "prg_last": (93.81, 93.44, 93.48, 59.54, 62.36, 60.56, 40.73, 43.89),
     }
-    deviations: dict[str, tuple[float | None, ...]] = {
-        "none": (None,) * 8,
+    deviations = {
         "prg": (0.18, 0.18, 0.22, 0.54, 0.45, 4.08, 0.54, 1.25),
         "prg_last": (0.98, 1.05, 0.79, 0.99, 0.23, 1.86, 1.27, 0.14),
     }
     recipes = {}
     for guidance, row in accuracies.items():
         method = "fixmatch" if guidance == "none" else f"fixmatch+{guidance}"
-        for (dataset, gamma), accuracy, deviation in zip(columns, row, deviations[guidance], strict=True):
+        spread = deviations.get(guidance, (None,) * len(row))
+        for (dataset, gamma), accuracy, deviation in zip(columns[: len(row)], row, spread, strict=True):
             name = f"table1/{dataset.replace('_', '-')}-cadr-g{gamma}/{method}"
             sections = {
                 "dataset": {"name": dataset},
@@ -136,6 +152,37 @@ def _table1() -> dict[str, Recipe]:
             }
             recipes[name] = Recipe(sections, accuracy, deviation)
     return recipes
+
+
+def _ablations() -> dict[str, Recipe]:
+    """What PRG's parts are worth: CIFAR-10, CADR's protocol. Alpha and N_B are only drawn in the paper."""
+    variants: dict[str, tuple[int, Sections, float | None]] = {
+        f"cifar10-cadr-g{gamma}/fixmatch+prg-without-sca": (gamma, {"rescale": False}, accuracy)
+        for gamma, accuracy in ((20, 88.97), (50, 91.73), (100, 92.72))
+    }
+    at_20: dict[str, tuple[Sections, float | None]] = {
+        f"steps-{k}": ({"steps": k}, accuracy) for k, accuracy in ((1, 94.04), (2, 91.33), (5, 87.76), (10, 82.60))
+    }
+    at_20 |= {f"alpha-{alpha}": ({"alpha": alpha}, None) for alpha in (0.1, 0.5, 1.0, 3.0, 10.0)}
+    at_20 |= {f"window-{window}": ({"window": window}, None) for window in (16, 32, 64, 128, 256)}
+    at_20 |= {"usage-hard": ({"usage": "hard"}, None), "empty-row-identity": ({"empty_row": "identity"}, None)}
+    variants |= {
+        f"cifar10-cadr-g20/fixmatch+prg-{variant}": (20, options, accuracy)
+        for variant, (options, accuracy) in at_20.items()
+    }
+    return {
+        f"ablation/{name}": Recipe(
+            {
+                "dataset": {"name": "cifar10"},
+                "protocol": {"name": "cadr", "gamma": gamma},
+                "learner": {"name": "fixmatch"},
+                "guidance": {"name": "prg", **options},
+            },
+            accuracy,
+            None,
+        )
+        for name, (gamma, options, accuracy) in variants.items()
+    }
 
 
 def _tabular() -> dict[str, Recipe]:
@@ -165,7 +212,7 @@ def _tabular() -> dict[str, Recipe]:
     return recipes
 
 
-RECIPES: dict[str, Recipe] = {**_table1(), **_tabular()}
+RECIPES: dict[str, Recipe] = {**_table1(), **_ablations(), **_tabular()}
 
 
 def configure(
@@ -234,14 +281,22 @@ def _size_protocol(config: Sections) -> None:
 
 
 def _guide(config: Sections, *, is_named: bool, learner_is_named: bool) -> None:
-    """A learner named alone is meant as its paper has it; a guidance named beside it comes after what it has."""
+    """A learner named alone is meant as its paper has it; a guidance named beside it comes after what it has, unless
+    that is an alignment and so is this.
+    """
     learner, guidance = config["learner"]["name"], config["guidance"]
     own = own_guidance(learner)
     if not is_named and learner_is_named:
         guidance = own
-    elif own["name"] != "none" and guidance["name"] not in ("none", own["name"]) and "after" not in guidance:
+    elif own["name"] != "none" and guidance["name"] != "none" and "after" not in guidance and not _aligns(guidance):
         guidance = {**guidance, "after": own}
+    guidance = {**GUIDANCE_DEFAULTS.get((guidance["name"], config["dataset"]["name"]), {}), **guidance}
     config["guidance"] = _with_options_of(learner, guidance)
+
+
+def _aligns(guidance: Sections) -> bool:
+    make: Any = GUIDANCES.get(guidance["name"], NoGuidance)
+    return bool(getattr(make, "func", make).aligns)  # of a class with options set
 
 
 def _with_options_of(learner: str, guidance: Sections) -> Sections:

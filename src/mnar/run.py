@@ -36,7 +36,7 @@ from mnar.folder import (
     resume_command,
     stopping_on_signals,
 )
-from mnar.guidances import GUIDANCES, Chain, NoGuidance
+from mnar.guidances import GUIDANCES, Chain, Guidance, NoGuidance
 from mnar.learners import LEARNERS
 from mnar.loader import Loader
 from mnar.meters import Diverged
@@ -151,15 +151,15 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
         batch_labeled=options.batch_labeled,
         batch_unlabeled=options.batch_unlabeled,
     )
-    stages = [GUIDANCES[part.name](task, **part.options) for part in config.guidance.chain]
-    guidance = stages[0] if len(stages) == 1 else Chain(*stages)
+    guidance = make_guidance(config, data, rows, task)
     learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
     if not learner.is_guided and not isinstance(guidance, NoGuidance):
         raise ValueError(f"{config.learner.name} makes no pseudo-labels to guide; choose --guidance none")
     if options.iterations < learner.generations:
+        whose = "guidance" if guidance.generations > 1 else "learner"
         raise ValueError(
             f"train.iterations is {options.iterations}, not even a step for each of {learner.generations} generations; "
-            "choose more steps, or fewer generations with --set learner.generations=2"
+            f"choose more steps, or fewer generations with --set {whose}.generations=2"
         )
     loader = Loader(
         data,
@@ -182,6 +182,20 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
         return fresh
 
     return Trainer(model, learner, loader, data, options, engine, renew, held_out)
+
+
+def make_guidance(config: RunConfig, data: DataSet, rows: Split, task: Task) -> Guidance:
+    stages = []
+    for part in config.guidance.chain:
+        options = dict(part.options)
+        if options.get("target") == "oracle":  # the one choice that looks at the unlabelled classes, and says so
+            pool = data.train_y[torch.from_numpy(rows.unlabeled_index)]
+            options["target"] = tuple(torch.bincount(pool, minlength=task.num_classes).double().tolist())
+        stages.append(GUIDANCES[part.name](task, **options))
+    guidance = stages[0] if len(stages) == 1 else Chain(*stages)
+    augment = make_augment(config, data)
+    guidance.prepare(data.train_x[:NUM_CHECKED], lambda x: augment(x, "id"))
+    return guidance
 
 
 def _check_suits(config: RunConfig, data: DataSet) -> None:

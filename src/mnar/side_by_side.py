@@ -18,12 +18,14 @@ from mnar.run import new_run, resume_run
 from mnar.train import Interrupted
 
 
-def run_all(configs: Mapping[Path, RunConfig], on_progress: Callable[[float], None]) -> int:
+def run_all(
+    configs: Mapping[Path, RunConfig], on_progress: Callable[[float], None], *, num_processes: int | None = None
+) -> int:
     """Train each configuration into its folder; returns how many were done already. `on_progress` gets a share."""
     for path, config in configs.items():
         _check_reusable(path, config)
     missing = [path for path in configs if not (path / MODEL).exists()]
-    num_processes = max(1, min(_num_cores(), len(missing)))
+    num_processes = max(1, min(num_processes or _num_cores(), len(missing)))
     # Fresh interpreters: a fork of a process that has used torch's threads can hang.
     with stopping_on_signals() as stop, ProcessPoolExecutor(num_processes, get_context("spawn")) as pool:
         futures = [pool.submit(_run, configs[path], path) for path in missing]

@@ -99,18 +99,20 @@ class Trainer:
     ) -> None:
         self.options, self.engine, self.loader, self.renew = options, engine, loader, renew
         self.model = engine.place(model).train()
-        self.network = engine.network(self.model)
         self.learner = learner.to(engine.device)
+        self.network = learner.guidance.watch(engine.network(self.model))
         engine.guide(learner.guidance)
         self.average = Average(self.model, options.ema)
         if learner.uses_teacher:
             if options.ema == 0:
                 raise ValueError("train.ema is 0, so the teacher would be the student itself; choose one like 0.999")
-            learner.set_teacher(engine.network(self.average.model.train()))
+            learner.set_teacher(learner.guidance.watch(engine.network(self.average.model.train())))
         self.lr = torch.tensor(options.lr, device=engine.device)
         self.optimizer = self._make_optimizer()
         self.steps_done = torch.zeros((), dtype=torch.int64, device=engine.device)
         self.generation = 0
+        forgets = learner.forgets and learner.generations > 1
+        self._at_first = copy.deepcopy(learner.state_dict()) if forgets else None
         self.best: BestSoFar | None = None
         if held_out is not None:
             x, y = self.loader.augment(held_out[0].to(engine.device), "id"), held_out[1].to(engine.device)
@@ -133,10 +135,30 @@ class Trainer:
         """Its last step; generations are as long as each other, up to a step."""
         return (generation + 1) * self.options.iterations // self.learner.generations
 
-    @property
-    def evaluated(self) -> Classifier:
+    @torch.no_grad()
+    def handed_out(self) -> Classifier:
         """The model to score, to predict with and to hand out."""
+        bias = self._test_bias()
+        if bias is None:
+            return self._chosen
+        model = copy.deepcopy(self._chosen)
+        model.head.bias.sub_(bias)
+        return model
+
+    @property
+    def _chosen(self) -> Classifier:
         return self.average.model if self.best is None else self.best.model
+
+    @torch.no_grad()
+    def _test_bias(self) -> Tensor | None:
+        with evaluating(self._chosen):
+            return self.learner.guidance.test_bias(self.engine.inference(self._chosen))
+
+    def is_refresh_due(self, step: int) -> bool:
+        """Whether the guidance works on the whole unlabelled set after this step."""
+        guidance = self.learner.guidance
+        begins = guidance.refresh_from * self.options.iterations
+        return guidance.refresh_every > 0 and step % guidance.refresh_every == 0 and step >= begins
 
     def is_over(self, step: int) -> bool:
         """After the last step, or once nothing better comes on the labels held out; that is asked with the log."""
@@ -208,9 +230,10 @@ class Trainer:
         """One line of metrics.jsonl, about the steps since the last one. Starts the meters anew."""
         means = self.meters.means()  # first: it fails if training has diverged
         num_classes = self.learner.task.num_classes
-        with evaluating(self.evaluated):
+        model = self.handed_out()
+        with evaluating(model):
             scores, confusion = scores_on(
-                self.engine.inference(self.evaluated),
+                self.engine.inference(model),
                 self.test_x,
                 self.test_y,
                 lambda x: self.loader.augment(x, "id"),
@@ -261,6 +284,8 @@ class Trainer:
 
     def next_generation(self) -> Selection | None:
         """Label the unlabelled set with what was learned, then begin anew with a fresh network."""
+        if self._at_first is not None:
+            self.learner.load_state_dict(self._at_first)
         selection = self.learner.relabel(self.predict, self.generation)
         if selection is not None:
             self.loader.adopt(selection)
@@ -275,14 +300,20 @@ class Trainer:
         return selection
 
     @torch.no_grad()
-    def predict(self, *, passes: int = 1, dropout: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-        """Logits for the whole unlabelled set, in order: rows [n], logits [passes, n, k]."""
-        network = self.engine.inference(self.evaluated)
-        with evaluating(self.evaluated):
-            for module in self.evaluated.modules():
+    def predict(
+        self, *, passes: int = 1, dropout: bool = False, labeled: bool = True
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Logits for the whole unlabelled set, in order: rows [n], logits [passes, n, k].
+
+        Without `labeled`, its rows that are labelled as well are left out.
+        """
+        model = self.handed_out()
+        network = self.engine.inference(model)
+        with evaluating(model):
+            for module in model.modules():
                 if isinstance(module, nn.Dropout):
                     module.train(dropout)
-            for rows, images in self.loader.unlabeled("id", batch=self.options.batch_unlabeled):
+            for rows, images in self.loader.unlabeled("id", batch=self.options.batch_unlabeled, labeled=labeled):
                 yield rows, torch.stack([network(images).float() for _ in range(passes)])
 
     def _is_snapshot(self, step: int) -> bool:
@@ -303,6 +334,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "average": self.average.model.state_dict(),
             "best": None if self.best is None else self.best.state_dict(),
+            "test_bias": self._test_bias(),
             "optimizer": self.optimizer.state_dict(),
             "learner": self.learner.state_dict(),  # and the guidance in it
             "meters": self.meters.state_dict(),
@@ -343,13 +375,15 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
     """Train to the last step, from wherever the trainer stands."""
     options = trainer.options
     trainer.warm_up()
-    take_step = trainer.engine.step(trainer.step)
+    take_step, refresh = trainer.engine.step(trainer.step), trainer.engine.step(trainer.learner.guidance.refresh)
     step = int(trainer.steps_done)
     is_last = trainer.is_over(step)
     while not is_last:
         step += 1
         trainer.loader.seek(step - 1)
         take_step()
+        if trainer.is_refresh_due(step):
+            refresh()
         recorder.stepped(step)
 
         is_last, stop = trainer.is_over(step), recorder.stop_requested

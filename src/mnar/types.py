@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
+
+# predict(passes=10, dropout=True) goes through the unlabelled set, in order: rows [n], logits [passes, n, k] at a time;
+# with labeled=False without those of its rows that are labelled as well.
+Predict = Callable[..., Iterator[tuple[Tensor, Tensor]]]
 
 
 class Task(NamedTuple):
@@ -17,6 +23,18 @@ class Task(NamedTuple):
     labeled_targets: Tensor | None = None  # [n_L] int64
     batch_labeled: int = 64  # global sizes, over all processes
     batch_unlabeled: int = 448  # the largest unlabelled batch a method will see
+
+    @property
+    def labeled_counts(self) -> Tensor:
+        """How many labels each class has, [k]."""
+        labels = self.labeled_targets
+        if labels is None or len(labels) == 0:
+            raise ValueError(
+                "the task has no labels (Task.labeled_targets), whose class counts are needed here; give it some, or "
+                "choose a method or a target that does without"
+            )
+        one = torch.ones(len(labels), device=labels.device)
+        return torch.zeros(self.num_classes, device=labels.device).index_add_(0, labels, one)
 
 
 class Batch(NamedTuple):

@@ -209,7 +209,7 @@ def test_a_bad_option_is_an_error_that_names_it_and_its_value(options: dict[str,
 
 @pytest.mark.parametrize("labeled_targets", [None, torch.zeros(0, dtype=torch.int64)])
 def test_a_labelled_target_without_labels_is_refused_with_what_to_choose_instead(labeled_targets: Any) -> None:
-    with pytest.raises(ValueError, match=r"no labels .*choose target='uniform'"):
+    with pytest.raises(ValueError, match=r"no labels \(Task\.labeled_targets\).*give it some, or choose"):
         DistributionAlignment(make_task(labeled_targets))
     DistributionAlignment(make_task(labeled_targets), target="uniform")
 

@@ -5,17 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from mnar.guidances.cadr import CADR
+from mnar.guidances.cdmad import CDMAD
 from mnar.guidances.chain import Chain
+from mnar.guidances.crest import CReST
+from mnar.guidances.darp import DARP
 from mnar.guidances.distribution_alignment import DistributionAlignment
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.none import NoGuidance
 from mnar.guidances.prg import PRG
+from mnar.guidances.simpro import SimPro
 
 GUIDANCES: dict[str, Callable[..., Guidance]] = {
     "none": NoGuidance,
     "distribution_alignment": DistributionAlignment,
+    "darp": DARP,
+    "cadr": CADR,
+    "crest": CReST,
+    "crest_plus": partial(CReST, align=True),
     "prg": PRG,
     "prg_last": partial(PRG, last=True, alpha=3.0),  # the published README's setting
+    "simpro": SimPro,
+    "cdmad": CDMAD,
 }
 
-__all__ = ["GUIDANCES", "PRG", "Chain", "DistributionAlignment", "Guidance", "NoGuidance"]
+__all__ = [
+    "CADR",
+    "CDMAD",
+    "DARP",
+    "GUIDANCES",
+    "PRG",
+    "CReST",
+    "Chain",
+    "DistributionAlignment",
+    "Guidance",
+    "NoGuidance",
+    "SimPro",
+]

@@ -2,29 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
+from mnar.types import Predict, Selection
+
+ONE_AT_MOST = ("supervised", "refresh", "relabel", "test_bias")  # hooks whose results do not combine
 
 
 class Chain(Guidance):
-    """`Chain(a, b)(p, i)` is `b(a(p, i), i)`."""
+    """`Chain(a, b)(p, i)` is `b(a(p, i), i)`; hooks are passed on in the same order."""
+
+    paper = "several"
 
     def __init__(self, *stages: Guidance) -> None:
         if not stages:
             raise ValueError("Chain needs at least one guidance, e.g. Chain(NoGuidance(task))")
+        stages = tuple(part for stage in stages for part in (stage.stages if isinstance(stage, Chain) else [stage]))
         super().__init__(stages[0].task)
         sizes = {(stage.task.num_classes, stage.task.num_unlabeled) for stage in stages}
         if len(sizes) > 1:
             raise ValueError(f"the guidances of a chain have other tasks: (classes, samples) {sorted(sizes)}; give one")
         self.stages: Iterable[Guidance] = nn.ModuleList(stages)  # type: ignore[assignment]
+        self._of_hook = {hook: _stage_with(hook, stages) for hook in ONE_AT_MOST}
+        self.generations = self._of_hook["relabel"].generations
+        self.refresh_every = self._of_hook["refresh"].refresh_every
+        self.refresh_from = self._of_hook["refresh"].refresh_from
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset[str]().union(*(stage.needs for stage in self.stages))
 
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
         for stage in self.stages:
             probs = stage(probs, index)
         return probs
+
+    def prepare(self, samples: Tensor, view: Callable[[Tensor], Tensor]) -> None:
+        for stage in self.stages:
+            stage.prepare(samples, view)
+
+    def watch(self, network: nn.Module) -> nn.Module:
+        for stage in self.stages:
+            network = stage.watch(network)
+        return network
+
+    def supervised(self, logits: Tensor, y: Tensor, logits_weak: Tensor) -> Tensor:
+        return self._of_hook["supervised"].supervised(logits, y, logits_weak)
+
+    def threshold(self, q: Tensor, tau: float | Tensor) -> float | Tensor:
+        for stage in self.stages:
+            tau = stage.threshold(q, tau)
+        return tau
+
+    def pool_logits(self, logits: Tensor) -> Tensor:
+        for stage in self.stages:
+            logits = stage.pool_logits(logits)
+        return logits
+
+    def refresh(self) -> None:
+        self._of_hook["refresh"].refresh()
+
+    def relabel(self, predict: Predict, generation: int) -> Selection | None:
+        return self._of_hook["relabel"].relabel(predict, generation)
+
+    def test_bias(self, network: nn.Module) -> Tensor | None:
+        return self._of_hook["test_bias"].test_bias(network)
 
     def logs(self) -> dict[str, Tensor]:
         return self._named([stage.logs() for stage in self.stages])
@@ -39,3 +84,12 @@ class Chain(Guidance):
             for name, value in of_stage.items():
                 named[f"{name}_{number}" if name in named else name] = value
         return named
+
+
+def _stage_with(hook: str, stages: tuple[Guidance, ...]) -> Guidance:
+    """The one that has it; where none has, any will do."""
+    having = [stage for stage in stages if getattr(type(stage), hook) is not getattr(Guidance, hook)]
+    if len(having) > 1:
+        names = [type(stage).__name__ for stage in having]
+        raise ValueError(f"{' and '.join(names)} cannot be chained: each wants to decide {hook!r}; choose one of them")
+    return having[0] if having else stages[0]

@@ -34,6 +34,9 @@ class DistributionAlignment(Guidance):
     update    whether the current batch joins the running prediction "before" or "after" it is aligned
     """
 
+    paper = "Berthelot et al., ICLR 2020"
+    aligns = True
+
     target: Tensor
     history: Tensor
     batches: Tensor
@@ -103,13 +106,7 @@ def _shares(target: str | tuple[float, ...], task: Task) -> Tensor:
     if target == "uniform":
         shares = torch.ones(k)
     elif target == "labeled":
-        labels = task.labeled_targets
-        if labels is None or len(labels) == 0:
-            raise ValueError(
-                "target is 'labeled', but the task has no labels (Task.labeled_targets); "
-                "choose target='uniform' or give one number for each class"
-            )
-        shares = torch.zeros(k, device=labels.device).scatter_add_(0, labels, torch.ones_like(labels).float())
+        shares = task.labeled_counts
     elif isinstance(target, str):
         raise ValueError(f"unknown target {target!r}; choose from ['labeled', 'uniform'] or give {k} numbers")
     else:

@@ -8,6 +8,8 @@ from mnar.guidances.guidance import Guidance
 
 
 class NoGuidance(Guidance):
+    paper = "the pseudo-label as it is"
+
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
         self.check(probs, index)
         return probs.detach().float()

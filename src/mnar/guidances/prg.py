@@ -41,6 +41,8 @@ class PRG(Guidance):
     empty_row    a class that no sample left within the window: "onehot" (the formula as it stands) or "identity"
     """
 
+    paper = "Duan et al., ICCV 2023"
+
     bank: Tensor
     counts: Tensor
     events: Tensor

@@ -42,6 +42,7 @@ from mnar.types import Batch, Step, Task
 class CoMatch(Learner):
     paper = "Li et al., ICCV 2021"
     views = ("weak", "strong", "strong2")
+    hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
     default_guidance: ClassVar[Mapping[str, Any]] = {
         "name": "distribution_alignment",
         "target": "uniform",
@@ -100,15 +101,16 @@ class CoMatch(Learner):
         features = model.features(torch.cat([batch.x, weak, strong, strong2])).float()
         logits_x, logits_weak, logits_strong, _ = model.head(features).split(sizes)
         z_x, z_weak, z_strong, z_strong2 = model.heads["projection"](features).split(sizes)
-        labeled = F.cross_entropy(logits_x, batch.y)  # L_x
+        labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)  # L_x
 
         probs = logits_weak.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
         smoothed = self._smooth(rectified, z_weak)
         self._remember(z_x, batch.y, z_weak, rectified)  # after it was read: no image is smoothed by itself
         confidence, target = smoothed.max(1)
-        mask = confidence >= self.threshold
+        mask = confidence >= self.guidance.threshold(smoothed, self.threshold)
         self.note_pseudo_labels(target, mask)
+        logits_strong = self.guidance.pool_logits(logits_strong)
         unlabeled = (mask * F.cross_entropy(logits_strong, smoothed, reduction="none")).mean()  # L_u^cls
 
         # Its softmax is W^z. The gradient goes through both views, as in the published code for CIFAR.

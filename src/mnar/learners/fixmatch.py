@@ -25,6 +25,7 @@ from mnar.types import Batch, Step, Task
 class FixMatch(Learner):
     paper = "Sohn et al., NeurIPS 2020"
     views = ("weak", "strong")
+    hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
 
     def __init__(
         self, task: Task, guidance: Guidance, *, threshold: float = 0.95, unlabeled_weight: float = 1.0
@@ -39,15 +40,16 @@ class FixMatch(Learner):
         # One forward for all: the batch-norm statistics are those of the whole step, as in the published code.
         logits = model(torch.cat([batch.x, weak, strong])).float()
         logits_x, logits_weak, logits_strong = logits.split([len(batch.x), len(weak), len(strong)])
-        labeled = F.cross_entropy(logits_x, batch.y)  # Eq. 3
+        labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)  # Eq. 3
 
         probs = logits_weak.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
         confidence, target = rectified.max(1)
-        mask = confidence >= self.threshold
+        mask = confidence >= self.guidance.threshold(rectified, self.threshold)
         self.note_pseudo_labels(target, mask)
 
         # The mean is over all of the batch: few confident samples make a small loss, not a noisy one.
+        logits_strong = self.guidance.pool_logits(logits_strong)
         unlabeled = (mask * F.cross_entropy(logits_strong, target, reduction="none")).mean()  # Eq. 4
         loss = labeled + self.unlabeled_weight * unlabeled
         logs = {

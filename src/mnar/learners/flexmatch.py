@@ -27,6 +27,7 @@ from mnar.types import Batch, Step, Task
 class FlexMatch(Learner):
     paper = "Zhang et al., NeurIPS 2021"
     views = ("weak", "strong")
+    hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
 
     selected: Tensor
     counts: Tensor
@@ -56,16 +57,17 @@ class FlexMatch(Learner):
         # One forward for all: the batch-norm statistics are those of the whole step, as in FixMatch.
         logits = model(torch.cat([batch.x, weak, strong])).float()
         logits_x, logits_weak, logits_strong = logits.split([len(batch.x), len(weak), len(strong)])
-        labeled = F.cross_entropy(logits_x, batch.y)
+        labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)
 
         probs = logits_weak.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
         confidence, target = rectified.max(1)
-        mask = confidence >= self.class_thresholds[target]
+        mask = confidence >= self.guidance.threshold(rectified, self.class_thresholds[target])
         self.note_pseudo_labels(target, mask)
         # After the mask, and by the fixed threshold: a class must not count what its own low threshold let in.
         self._select(target, confidence >= self.threshold, batch.u_index)
 
+        logits_strong = self.guidance.pool_logits(logits_strong)
         unlabeled = (mask * F.cross_entropy(logits_strong, target, reduction="none")).mean()  # Eq. 8
         loss = labeled + self.unlabeled_weight * unlabeled  # Eq. 9
         logs = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -10,10 +10,7 @@ from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
 from mnar.models.classifier import Classifier
-from mnar.types import Batch, Selection, Step, Task
-
-# predict(passes=10, dropout=True) goes through the unlabelled set, in order: rows [n], logits [passes, n, k] at a time.
-Predict = Callable[..., Iterator[tuple[Tensor, Tensor]]]
+from mnar.types import Batch, Predict, Selection, Step, Task
 
 
 class Learner(nn.Module):
@@ -37,15 +34,24 @@ class Learner(nn.Module):
     pretrained_by: ClassVar[str | None] = None
     # What a guidance named beside this learner is set to, where nobody says otherwise: {"prg": {"window": 1024}}
     guidance_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    generations: int = 1  # how often training begins anew, on what `relabel` selected
+    # Which hooks of its guidance take effect with it; those that the loop calls are open to all but a few.
+    hooks: ClassVar[frozenset[str]] = frozenset({"watch", "refresh", "relabel"})
+    forgets: ClassVar[bool] = True  # whether its state, and its guidance's, ends with a generation
 
     pseudo_labels: Tensor
     progress: Tensor
 
     def __init__(self, task: Task, guidance: Guidance) -> None:
         super().__init__()
+        missing = sorted(guidance.needs - self.hooks)
+        if missing:
+            raise ValueError(
+                f"{type(self).__name__} cannot serve this guidance, which acts by {missing}; choose another learner: "
+                "`mnar list guidances` shows which can"
+            )
         self.task = task
         self.guidance = guidance
+        self.generations = guidance.generations  # how often training begins anew, on what `relabel` selected
         # The class that each row of the last unlabelled batch was trained as; -1: none. Read by the log only.
         nobody = torch.full((task.batch_unlabeled,), -1)
         self.register_buffer("pseudo_labels", nobody, persistent=False)
@@ -73,7 +79,7 @@ class Learner(nn.Module):
 
     def relabel(self, predict: Predict, generation: int) -> Selection | None:
         """After a generation: who joins the labelled set in the next one."""
-        return None
+        return self.guidance.relabel(predict, generation)
 
     @property
     def teacher(self) -> nn.Module | None:

@@ -28,6 +28,7 @@ from mnar.types import Batch, Step, Task
 class MeanTeacher(Learner):
     paper = "Tarvainen & Valpola, NeurIPS 2017"
     views = ("weak", "weak2")
+    hooks = Learner.hooks | {"supervised", "pool_logits"}
     unlabeled_ratio = 1
     uses_teacher = True
 
@@ -42,7 +43,7 @@ class MeanTeacher(Learner):
             raise ValueError("mean_teacher has no teacher; call learner.set_teacher(average) before the first step")
         first, second = batch.u["weak"], batch.u["weak2"]
         logits_x, logits_first = model(torch.cat([batch.x, first])).float().split([len(batch.x), len(first)])
-        labeled = F.cross_entropy(logits_x, batch.y)
+        labeled = self.guidance.supervised(logits_x, batch.y, logits_first)
 
         # In training mode, like the student. What it adds to its running statistics does not last: each step ends with
         # the student's copied over them.
@@ -53,6 +54,6 @@ class MeanTeacher(Learner):
         self.note_pseudo_labels(target, torch.ones_like(target, dtype=torch.bool))
 
         # The mean is over samples and classes: summed over classes, the weight would grow with their number.
-        unlabeled = F.mse_loss(logits_first.softmax(1), rectified)  # J
+        unlabeled = F.mse_loss(self.guidance.pool_logits(logits_first).softmax(1), rectified)  # J
         loss = labeled + self.unlabeled_weight * linear_ramp(self.progress, self.ramp) * unlabeled
         return Step(loss, {"loss/labeled": labeled.detach(), "loss/unlabeled": unlabeled.detach()})

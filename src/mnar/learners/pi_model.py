@@ -28,6 +28,7 @@ from mnar.types import Batch, Step, Task
 class PiModel(Learner):
     paper = "Laine & Aila, ICLR 2017"
     views = ("weak", "weak2")
+    hooks = Learner.hooks | {"supervised", "pool_logits"}
     unlabeled_ratio = 1
 
     def __init__(self, task: Task, guidance: Guidance, *, unlabeled_weight: float = 10.0, ramp: float = 0.4) -> None:
@@ -41,7 +42,7 @@ class PiModel(Learner):
         # One forward for all: the batch-norm statistics are those of the whole step.
         logits = model(torch.cat([batch.x, first, second])).float()
         logits_x, logits_first, logits_second = logits.split([len(batch.x), len(first), len(second)])
-        labeled = F.cross_entropy(logits_x, batch.y)
+        labeled = self.guidance.supervised(logits_x, batch.y, logits_second)
 
         probs = logits_second.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
@@ -49,7 +50,7 @@ class PiModel(Learner):
         self.note_pseudo_labels(target, torch.ones_like(target, dtype=torch.bool))
 
         # The mean is over samples and classes: summed over classes, the weight would grow with their number.
-        probs_first = logits_first.softmax(1)
+        probs_first = self.guidance.pool_logits(logits_first).softmax(1)
         unlabeled = F.mse_loss(probs_first, rectified)  # Algorithm 1
         loss = labeled + self.unlabeled_weight * linear_ramp(self.progress, self.ramp) * unlabeled
         return Step(loss, {"loss/labeled": labeled.detach(), "loss/unlabeled": unlabeled.detach()})

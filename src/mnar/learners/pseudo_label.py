@@ -29,6 +29,7 @@ class PseudoLabel(Learner):
     paper = "Lee, ICML 2013 workshop"
     views = ("weak",)
     suits = ("images", "tables")
+    hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
     unlabeled_ratio = 1
 
     def __init__(
@@ -50,16 +51,16 @@ class PseudoLabel(Learner):
         weak = batch.u["weak"]
         # One forward for all: the batch-norm statistics are those of the whole step.
         logits_x, logits_u = model(torch.cat([batch.x, weak])).float().split([len(batch.x), len(weak)])
-        labeled = F.cross_entropy(logits_x, batch.y)
+        labeled = self.guidance.supervised(logits_x, batch.y, logits_u)
 
         probs = logits_u.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
         confidence, target = rectified.max(1)  # Eq. 14
-        mask = confidence >= self.threshold
+        mask = confidence >= self.guidance.threshold(rectified, self.threshold)
         self.note_pseudo_labels(target, mask)
 
         # The mean is over all of the batch: few confident samples make a small loss, not a noisy one.
-        unlabeled = (mask * F.cross_entropy(logits_u, target, reduction="none")).mean()
+        unlabeled = (mask * F.cross_entropy(self.guidance.pool_logits(logits_u), target, reduction="none")).mean()
         loss = labeled + self.unlabeled_weight * linear_ramp(self.progress, self.ramp) * unlabeled  # Eq. 15
         logs = {
             "loss/labeled": labeled.detach(),

@@ -44,6 +44,8 @@ SMALLEST_MASS = torch.finfo(torch.float32).tiny  # keeps 0 / mass finite where a
 class SimMatch(Learner):
     paper = "Zheng et al., CVPR 2022"
     views = ("weak", "strong")
+    # No "relabel": the bank has a place for each label that is given, and for no other.
+    hooks = frozenset({"watch", "refresh", "supervised", "threshold", "pool_logits"})
     default_guidance: ClassVar[Mapping[str, Any]] = {
         "name": "distribution_alignment",
         "target": "uniform",
@@ -96,15 +98,16 @@ class SimMatch(Learner):
         features = model.features(torch.cat([batch.x, weak, strong])).float()
         logits_x, logits_weak, logits_strong = model.head(features).split(sizes)
         z_x, z_weak, z_strong = model.heads["projection"](features).split(sizes)
-        labeled = F.cross_entropy(logits_x, batch.y)  # L_s
+        labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)  # L_s
 
         probs = logits_weak.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
         self._remember(z_x, batch.x_index)  # before it is read: the bank is never empty then, not even at first
         smoothed, unfolded = self._propagate(rectified, z_weak)
         confidence, target = smoothed.max(1)
-        mask = confidence >= self.threshold
+        mask = confidence >= self.guidance.threshold(smoothed, self.threshold)
         self.note_pseudo_labels(target, mask)
+        logits_strong = self.guidance.pool_logits(logits_strong)
         unlabeled = (mask * F.cross_entropy(logits_strong, smoothed, reduction="none")).mean()  # L_u
 
         similarity_strong = similarity(z_strong, self.bank, self.filled, self.temperature)

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
 from mnar.learners.checks import check_positive, check_shares
-from mnar.learners.learner import Learner, Predict
+from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier
-from mnar.types import Batch, Selection, Step, Task
+from mnar.types import Batch, Predict, Selection, Step, Task
 
 SMALLEST_PROB = 1e-7  # of not being a class: keeps its logarithm finite
 
@@ -45,6 +45,8 @@ class UPS(Learner):
     labeled_view = "strong"
     unlabeled_ratio = 1
     labels_batches = False
+    hooks = frozenset[str]()
+    forgets = False  # the history that a guidance needs is that of all generations
     # Before there is a history no row of C has a transition, and a one-hot pseudo-label would pass any threshold; and
     # the window is to hold a pass over the unlabelled set: 65,536 samples in batches of 64.
     guidance_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {

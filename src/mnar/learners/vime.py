@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
@@ -49,6 +48,8 @@ class Vime(Learner):
     views = ("id",)
     labeled_view = "id"
     suits = ("tables",)
+    # No "relabel": a fresh network would be without its encoder.
+    hooks = frozenset({"refresh", "supervised", "pool_logits"})
     unlabeled_ratio = 1
     pretrained_by = "vime_self"
 
@@ -107,7 +108,7 @@ class Vime(Learner):
         # Nothing below the classifier wants a gradient, so of the encoder this is the forward product alone.
         logits = model(torch.cat([batch.x, u, corrupted.flatten(0, 1)])).float()
         logits_x, logits_u, logits_copies = logits.split([len(batch.x), len(u), self.copies * len(u)])
-        labeled = F.cross_entropy(logits_x, batch.y)
+        labeled = self.guidance.supervised(logits_x, batch.y, logits_u)
 
         probs = logits_u.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
@@ -124,7 +125,7 @@ class Vime(Learner):
             return logits.var(0, correction=0).mean()
         if self.consistency == "mse":
             return (logits.softmax(2) - target).square().mean()  # Eq. 10
-        return -(target * logits.log_softmax(2)).sum(2).mean()
+        return -(target * self.guidance.pool_logits(logits).log_softmax(2)).sum(2).mean()
 
 
 def corrupt(table: Tensor, copies: int, mask_rate: float) -> Tensor:

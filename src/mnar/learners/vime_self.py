@@ -36,6 +36,7 @@ class VimeSelf(Learner):
     paper = "Yoon et al., NeurIPS 2020"
     views = ("id", "marginal")
     suits = ("tables",)
+    hooks = frozenset[str]()
     unlabeled_ratio = 1
     is_guided = False
     labels_batches = False
