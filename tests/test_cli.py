@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,18 +17,20 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
-from mnar import checkpoint, cli, side_by_side
+from mnar import checkpoint, cli, own_training, side_by_side
 from mnar import demo as mnar_demo
 from mnar import run as mnar_run
 from mnar.guidances import GUIDANCES
 from mnar.learners import LEARNERS
 from mnar.recipes import RECIPES
 from mnar.report import read_metrics
+from tests.own_data import NAMES, TABLE_COUNTS, write_images, write_table
 
-COMMANDS = ("demo", "train", "eval", "report", "list")
+COMMANDS = ("demo", "inspect", "train", "eval", "report", "list")
 TINY = [
     *("--set", "engine.device=cpu"),
     *("--set", "model.width=4"),
@@ -213,7 +216,10 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --learner simmatch --guidance none+prq", r"unknown guidance 'prq'; choose from \[.*'prg'"),
         ("train --learner ups --iterations 3", r"not even a step for each of 4 .*--set learner\.generations=2"),
         ("train --dataset svhn", r"unknown dataset 'svhn'; choose from \[.*'cifar10'.*'digits'"),
-        ("train --protocol fair", r"unknown protocol 'fair'; choose from \['balanced', 'cadr', 'darp', 'own'\]"),
+        (
+            "train --protocol fair",
+            r"unknown protocol 'fair'; choose from \['balanced', 'cadr', 'darp', 'found', 'own'\]",
+        ),
         ("train --recipe table1/cifar10", r"unknown recipe 'table1/cifar10'; nearest: \['table1/cifar10"),
         ("train --set guidance.beta=3", r"unknown option of guidance prg: 'beta'; choose from \['alpha',"),
         ("train --set alpha=3", r"SECTION\.OPTION=VALUE, e\.g\. guidance\.alpha=3"),
@@ -229,6 +235,7 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --seed -1", "seed is -1; choose one from 0"),
         ("train --dataset cifar10 --data nowhere", r"data set 'cifar10' is not in /.*/nowhere: .*--data"),
         ("train --dataset npz", "--data"),
+        ("train --dataset own", "data set 'own' is a folder or a file of yours; name it: `mnar train DATA`"),
         ("train --learner supervised --guidance prg", "supervised makes no pseudo-labels to guide; .*--guidance none"),
         (
             "train --set augment.padding=8 --set augment.padding_mode=reflect",
@@ -297,6 +304,168 @@ def failing_with(error: Exception) -> Callable[..., None]:
         raise error
 
     return fail
+
+
+# ---- data of one's own
+
+OWN = [
+    "--iterations",
+    8,
+    "--set",
+    "engine.device=cpu",
+    "--set",
+    "train.batch_unlabeled=8",
+    "--set",
+    "train.eval_every=4",
+]
+OWN_TABLE = ["--label", "kind", *OWN, "--set", "model.hidden=[8]"]
+OWN_IMAGES = [*OWN, "--set", "model.name=small_cnn", "--set", "model.width=4"]
+
+
+def test_train_and_resume_and_eval_on_a_table_of_ones_own(mnar: Mnar, tmp_path: Path) -> None:
+    write_table(tmp_path / "animals.csv")
+    trained = mnar("train", "animals.csv", *OWN_TABLE, "--out", "run")
+    assert trained.code == 0, trained.errors
+    for said in (
+        "pseudo_label + cadr on own, seed 1: 8 steps",
+        "scored on 21 labels held out, which have the labels' class mix and not the pool's",
+        "now the same network on the labels alone, to compare",
+        "supervised + none on own, seed 1: 8 steps",
+        "labels for the rest: run/predictions.csv",
+    ):
+        assert said in trained.output
+    (verdict,) = re.findall("^balanced accuracy .*$", trained.output, re.MULTILINE)
+    predictions = (tmp_path / "run/predictions.csv").read_bytes()
+    assert len(predictions.split()) == 1 + 2 * sum(TABLE_COUNTS[1]), "a header, then 'line 7,cat,0.5'"
+    assert "data:image/svg+xml" in (tmp_path / "run/report.html").read_text()
+
+    (tmp_path / "run/predictions.csv").unlink()
+    resumed = mnar("train", "--resume", "run")
+    assert resumed.code == 0, resumed.errors
+    assert "8 steps, from step 8" in resumed.output
+    assert "supervised" not in resumed.output, "that is done"
+    assert verdict in resumed.output
+    assert (tmp_path / "run/predictions.csv").read_bytes() == predictions
+
+    evaluated = mnar("eval", "run")
+    assert evaluated.code == 0, evaluated.errors
+    assert re.findall(r"^│ (\w+) ", evaluated.output, re.MULTILINE) == [*NAMES]
+
+
+@pytest.mark.usefixtures("without_report")
+def test_train_on_a_folder_of_images_of_ones_own_names_the_run_after_it(mnar: Mnar, tmp_path: Path) -> None:
+    write_images(tmp_path / "animals")
+    trained = mnar("train", "animals", *OWN_IMAGES, "--size", 6)
+    assert trained.code == 0, trained.errors
+    assert "fixmatch + prg_last on own, seed 1: 8 steps" in trained.output
+    assert re.search("balanced accuracy .*: there are too few to hold some out and tell whether", trained.output)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name == "animals-fixmatch-prg_last-seed1"
+    assert {path.name for path in (run / "supervised").iterdir()} >= {"config.yaml", "model.safetensors"}
+    assert re.fullmatch(r"(\d{3}\.png,(ant|bee|cat),[01]\.\d{4}\r?\n){14}", predictions_below_the_header(run))
+
+
+def predictions_below_the_header(run: Path) -> str:
+    header, _, rest = (run / "predictions.csv").read_text().partition("\n")
+    assert header.strip() == "sample,label,confidence"
+    return rest
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_run_on_ones_own_data_goes_on_with_data_that_have_moved(mnar: Mnar, tmp_path: Path) -> None:
+    write_table(tmp_path / "animals.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_training, "write_predictions", failing_with(OSError("no space left")))
+        assert mnar("train", "animals.csv", *OWN_TABLE, "--out", "run").code == 1
+    (tmp_path / "animals.csv").rename(tmp_path / "beasts.csv")
+    moved = mnar("train", "--resume", "run", "--data", "beasts.csv")
+    assert moved.code == 0, moved.errors
+    assert (tmp_path / "run/predictions.csv").exists()
+
+
+@pytest.mark.usefixtures("without_report")
+def test_engine_settings_reach_all_that_comes_after_a_resumed_run_on_ones_own_data(
+    mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(tmp_path / "animals.csv")
+    assert mnar("train", "animals.csv", *OWN_TABLE, "--out", "run").code == 0
+    config = tmp_path / "run/config.yaml"
+    config.write_text(config.read_text().replace("device: cpu", "device: cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    resumed = mnar("train", "--resume", "run", "--set", "engine.device=cpu")
+    assert resumed.code == 0, resumed.errors
+
+
+@pytest.mark.usefixtures("without_report", "sources")
+def test_the_learner_named_as_the_remedy_trains_where_every_row_has_a_label(mnar: Mnar) -> None:
+    outcome = mnar("train", "everybody.csv", *OWN_TABLE, "--learner", "supervised")
+    assert outcome.code == 0, outcome.errors
+
+
+def test_inspect_says_what_it_writes_of_a_table_and_of_features(mnar: Mnar, tmp_path: Path) -> None:
+    write_table(tmp_path / "animals.csv")
+    looked = mnar("inspect", "animals.csv", "--label", "kind", "--ignore", "length", "--unlabeled", "cat")
+    assert looked.code == 0, looked.errors
+    assert "150 rows, 105 with a label and 45 without; 2 classes" in looked.output
+    assert "All of it: inspect.json" in looked.output
+    written = json.loads((tmp_path / "inspect.json").read_text())
+    assert [(found["name"], found["num_labels"]) for found in written["classes"]] == [("ant", 60), ("bee", 45)]
+    assert re.search(f"--learner {written['recommendation']['learner']} ", plain(looked.output))
+
+    write_images(tmp_path / "animals")
+    np.save("features.npy", np.random.default_rng(0).normal(size=(36, 2)))
+    looked = mnar("inspect", "animals", "--features", "features.npy", "--out", "new/look.json", "--size", 6)
+    assert looked.code == 0, looked.errors
+    assert json.loads((tmp_path / "new/look.json").read_text())["kind"] == "features"
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> None:
+    """Data of one's own that something is the matter with, and some that nothing is."""
+    whole = write_table(tmp_path / "animals.csv").read_text()
+    (tmp_path / "nobody.csv").write_text(re.sub("(ant|bee|cat)\n", "\n", whole))
+    (tmp_path / "one.csv").write_text(re.sub("(bee|cat)\n", "\n", whole))
+    (tmp_path / "everybody.csv").write_text(re.sub(",\n", ",cat\n", whole))
+    (tmp_path / "empty").mkdir()
+    np.save(tmp_path / "short.npy", np.zeros((149, 2)))
+
+
+@pytest.mark.usefixtures("sources")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train animals.csv --label kind --dataset digits", "animals.csv is data of your own, which --dataset cannot"),
+        ("train animals.csv --protocol cadr --data x", "which --protocol, --data cannot go with; leave it out"),
+        ("train animals.csv --recipe table1/x", "which --recipe cannot go with; leave it out"),
+        ("train --label kind", "--label is for data of your own: `mnar train DATA`"),
+        ("train --ignore a --unlabeled b --size 8 --features f", "--ignore, --unlabeled, --size, --features is for"),
+        ("train animals.csv --resume run", "leave out DATA, or begin a new run"),
+        ("train --resume run --label kind --size 8", "leave out --label, --size, or begin a new run"),
+        ("train animals.csv", "which column is the label. Name it with --label: weight, length, colour, kind"),
+        ("train animals.csv --label sort", "no column 'sort'; its columns are weight, length, colour, kind"),
+        ("inspect animals.csv --label sort", "no column 'sort'; its columns are weight, length, colour, kind"),
+        ("train animals.csv --label kind --ignore breadth", "no column 'breadth'; its columns are"),
+        ("train animals.csv --label kind --features short.npy", r"short.npy has shape \(149, 2\) .* 150 rows"),
+        ("inspect animals.csv --label kind --features none.npy", r"none.npy .*; write it with numpy\.save"),
+        ("train nobody.csv --label kind", "nobody.csv, .*no row has a label; fill in some of each class"),
+        ("inspect nobody.csv --label kind", "nobody.csv, .*no row has a label; fill in some of each class"),
+        ("train one.csv --label kind", "one.csv, .*every label is 'ant', .*; label some rows of another class"),
+        ("train everybody.csv --label kind", "every sample has a label, .*; choose --learner supervised"),
+        ("train absent.csv", "no data at absent.csv; name a folder of images with a CSV"),
+        ("inspect short.npy", "short.npy is none of .csv, .*; save it as one of these"),
+        ("train empty", "empty holds no images .*; name the folder that does"),
+        ("train animals.csv --label kind --learner fixmatch", "fixmatch is for images, and own has tables; choose"),
+        ("train animals.csv --label kind --set dataset.held_out=1", r"held_out is 1.*lies in \[0, 1\)"),
+    ],
+)
+def test_what_is_wrong_with_data_of_ones_own_is_one_line_with_its_remedy_and_nothing_is_written(
+    mnar: Mnar, tmp_path: Path, arguments: str, message: str
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    outcome = mnar(*arguments.split())
+    assert outcome.code == 1
+    assert re.fullmatch(f"error: .*{message}.*\n", outcome.errors)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

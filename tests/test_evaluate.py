@@ -41,6 +41,16 @@ def test_a_class_never_predicted_has_precision_zero_and_makes_the_geometric_mean
     assert scores["geometric_mean"] == 0.0
 
 
+def test_a_class_without_test_samples_is_left_out_of_the_geometric_mean_and_of_nothing_else() -> None:
+    absent = torch.tensor([[6.0, 2.0, 2.0], [1.0, 4.0, 0.0], [0.0, 0.0, 0.0]])
+    scores = evaluate.confusion_scores(absent)
+    assert scores["geometric_mean"] == pytest.approx((0.6 * 0.8) ** (1 / 2))
+    assert scores["accuracy"] == pytest.approx(10 / 15)
+    assert scores["recall"] == pytest.approx([0.6, 0.8, 0])
+    assert scores["precision"] == pytest.approx([6 / 7, 4 / 6, 0])
+    assert scores["predicted_share"] == pytest.approx([7 / 15, 6 / 15, 2 / 15])
+
+
 def test_geometric_mean_of_many_small_recalls_does_not_vanish() -> None:
     assert evaluate.geometric_mean([1e-3] * 1000) == pytest.approx(1e-3)
 
@@ -106,6 +116,19 @@ def test_pseudo_label_scores_equal_those_computed_by_hand() -> None:
     assert scores["share"] == pytest.approx([7 / 12, 5 / 12, 0])
     assert scores["error"] == [pytest.approx(2 / 8), pytest.approx(1 / 4), None]
     assert scores["precision"] == [pytest.approx(6 / 7), pytest.approx(3 / 5), None]
+
+
+def test_pseudo_labels_of_unknown_truth_count_for_the_shares_alone() -> None:
+    # a row beyond the classes: nobody knows what they are
+    confusion = torch.tensor([[6.0, 2.0, 9.0], [0.0, 0.0, 1.0], [1.0, 7.0, 5.0]])
+    scores = evaluate.pseudo_label_scores(confusion)
+    assert scores["accepted"] == 16
+    assert scores["share"] == pytest.approx([7 / 16, 9 / 16])
+    assert scores["error"] == [pytest.approx(2 / 8), None]
+    assert scores["precision"] == [1, 0]
+
+    all_unknown = evaluate.pseudo_label_scores(confusion * torch.tensor([[0.0], [0.0], [1.0]]))
+    assert all_unknown == {"accepted": 8, "share": [1 / 8, 7 / 8], "error": [None, None], "precision": [None, None]}
 
 
 def test_pseudo_label_scores_of_nothing_accepted_divide_by_nothing() -> None:

@@ -16,7 +16,6 @@ from mnar.config import RunConfig
 from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import UPS
 from mnar.meters import Diverged
-from mnar.protocols import hold_out
 from mnar.run import make_split
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Predict, Selection, Task
@@ -341,7 +340,7 @@ def test_predictions_are_the_averaged_models_in_evaluation_for_each_row_in_order
 
 
 @pytest.mark.parametrize(
-    ("include_labeled", "validation", "num_left_out"), [("true", 0, 72), ("true", 0.25, 54), ("false", 0, 0)]
+    ("include_labeled", "validation", "num_left_out"), [("true", 0, 72), ("true", 0.25, 72), ("false", 0, 0)]
 )
 def test_without_the_labelled_ones_predictions_are_those_of_all_other_rows(
     trainer_of: MakeTrainer,
@@ -353,8 +352,6 @@ def test_without_the_labelled_ones_predictions_are_those_of_all_other_rows(
 ) -> None:
     settings = f"split.include_labeled={include_labeled}", f"train.validation={validation}"
     trainer, split = trainer_of(*settings), make_split(tiny(*settings), digits_data)
-    if validation:  # labels held out are labels no more
-        split, _ = hold_out(split, validation, seed=1)
     given = set(split.labeled_index.tolist())
     expected = [row for row, sample in enumerate(split.unlabeled_index.tolist()) if sample not in given]
     assert len(expected) == len(split.unlabeled_index) - num_left_out
@@ -363,6 +360,15 @@ def test_without_the_labelled_ones_predictions_are_those_of_all_other_rows(
     assert rows.tolist() == expected
     _, of_all = predicted(trainer)
     torch.testing.assert_close(logits, of_all[:, rows])  # in other batches, so up to rounding
+
+
+def test_each_generation_has_its_own_warm_up_before_refreshes(trainer_of: MakeTrainer) -> None:
+    settings = ("guidance.name=darp+crest", "guidance.generations=2", "guidance.after.every=2")
+    trainer = trainer_of(*settings, "guidance.after.warmup=0.5", iterations=20)
+    due = {step for step in range(1, 11) if trainer.is_refresh_due(step)}
+    trainer.generation = 1
+    due |= {step for step in range(11, 21) if trainer.is_refresh_due(step)}
+    assert due == {6, 8, 10, 16, 18, 20}
 
 
 def test_without_dropout_passes_agree_and_draw_nothing(moved: Trainer) -> None:

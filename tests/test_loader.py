@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +10,12 @@ import torch
 from torch import Tensor
 
 from mnar import distributed
-from mnar.loader import STEPS_AHEAD, Loader
+from mnar.augment import Augment
+from mnar.inputs.arrays import tensor_of
+from mnar.loader import STEPS_AHEAD, Loader, fits
 from mnar.types import DataSet, Selection, Split
 from tests.equality import assert_same
+from tests.little_memory import run_with_little_memory
 
 NUM_ROWS, NUM_CLASSES = 60, 6
 LABELED = np.array([3, 8, 11, 40], dtype=np.int64)
@@ -39,9 +43,12 @@ def make_loader(
     views: tuple[str, ...] = ("weak", "strong"),
     labeled_view: str = "weak",
     augment: Callable[[Tensor, str], Tensor] = marked,
+    data: DataSet | None = None,
+    on_device: bool | None = None,
+    device: str = "cpu",
 ) -> Loader:
     return Loader(
-        numbered_data(),
+        data or numbered_data(),
         Split(LABELED, UNLABELED),
         augment,
         views=views,
@@ -49,7 +56,8 @@ def make_loader(
         batch_labeled=batch_labeled,
         batch_unlabeled=batch_unlabeled,
         seed=seed,
-        device=torch.device("cpu"),
+        device=torch.device(device),
+        on_device=on_device,
     )
 
 
@@ -288,3 +296,109 @@ def test_a_loader_with_the_state_of_another_draws_the_same(selection: Selection 
             each.seek(step)
         assert_same(resumed.batch()._asdict(), loader.batch()._asdict())
     assert_same(resumed.state_dict(), loader.state_dict())
+
+
+# ---- samples that stay on the host
+
+
+def random_images() -> DataSet:
+    images = torch.randint(256, (NUM_ROWS, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return numbered_data()._replace(train_x=images)
+
+
+def mapped(data: DataSet, folder: Path) -> DataSet:
+    np.save(folder / "x.npy", data.train_x.numpy())
+    return data._replace(train_x=tensor_of(np.load(folder / "x.npy", mmap_mode="r")))
+
+
+def everything(loader: Loader) -> list[object]:
+    """All that a training gets from a loader: batches across blocks and back, before and after a selection."""
+    torch.manual_seed(3)
+    got: list[object] = []
+    for selection in (None, SELECTED, SELECTED._replace(pool=None)):
+        if selection is not None:
+            loader.adopt(selection)
+        for step in (0, 1, 2, STEPS_AHEAD - 1, STEPS_AHEAD, 7 * STEPS_AHEAD + 3, 1):
+            loader.seek(step)
+            got.append({name: _copied(value) for name, value in loader.batch()._asdict().items()})
+        got += [(rows, images.clone()) for rows, images in loader.unlabeled("id", batch=7, labeled=False)]
+    return [*got, torch.get_rng_state()]
+
+
+def _copied(value: Tensor | dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
+    return value.cpu().clone() if isinstance(value, Tensor) else {view: x.cpu().clone() for view, x in value.items()}
+
+
+@pytest.mark.parametrize("views", [("weak", "strong", "strong2"), ()], ids=["views", "no views"])
+def test_batches_are_the_same_to_the_bit_wherever_the_samples_are(tmp_path: Path, views: tuple[str, ...]) -> None:
+    augment = Augment((0.5,) * 3, (0.25,) * 3)
+    in_memory, in_a_file = random_images(), mapped(random_images(), tmp_path)
+    expected = everything(make_loader(augment=augment, views=views, data=in_memory, on_device=True))
+    for data, on_device in ((in_memory, False), (in_a_file, True), (in_a_file, False)):
+        assert_same(everything(make_loader(augment=augment, views=views, data=data, on_device=on_device)), expected)
+
+
+def test_two_processes_stage_the_samples_of_their_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    loader = make_loader(on_device=False)
+    for step in range(3):
+        loader.seek(step)
+        batch = loader.batch()
+        assert batch.x[:, 0, 0, 0].tolist() == (LABELED[batch.x_index] + 0.25).tolist()
+        assert batch.u["weak"][:, 0, 0, 0].tolist() == (UNLABELED[batch.u_index] + 0.25).tolist()
+
+
+def test_staged_samples_keep_their_address_so_a_captured_graph_finds_them() -> None:
+    addresses = set()
+
+    def noting(images: Tensor, view: str) -> Tensor:
+        addresses.add((len(images), images.data_ptr()))
+        return images.clone()
+
+    loader = make_loader(augment=noting, on_device=False)
+    for step in (0, 1, 2, STEPS_AHEAD):
+        loader.seek(step)
+        loader.batch()
+    assert len(addresses) == 2, "one for labelled samples, one for unlabelled ones"
+
+
+@pytest.mark.parametrize(("num_bytes", "expected"), [(499, True), (500, True), (501, False)])
+def test_samples_go_to_a_gpu_if_they_take_no_more_than_half_of_what_is_free(
+    monkeypatch: pytest.MonkeyPatch, num_bytes: int, expected: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 5000))
+    assert fits(num_bytes, torch.device("cuda", 0)) is expected
+    assert fits(num_bytes, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_batches_of_a_mapped_file_take_less_memory_than_the_file(tmp_path: Path, on_device: bool) -> None:
+    code = f"""
+labels, rows = torch.arange(len(images)) % 2, np.arange(len(images))
+data = DataSet(images, labels, images[:2], labels[:2], ("a", "b"), (0.5,) * 3, (0.25,) * 3)
+loader = Loader(data, Split(rows[:10], rows), lambda x, view: x.float(), views=("weak",), batch_labeled=64,
+                batch_unlabeled=448, seed=1, device=torch.device("cpu"), on_device={on_device})
+for step in range(70):
+    loader.seek(step)
+    assert loader.batch().u["weak"].shape == (448, 3, 32, 32)
+assert sum(len(rows) for rows, _ in loader.unlabeled("id", batch=100)) == len(images)
+"""
+    run_with_little_memory(code, tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_staged_batches_on_a_gpu_are_those_of_samples_on_it() -> None:
+    """Many steps without a pause: a buffer that is filled again before it was copied would show."""
+    expected, got = (make_loader(on_device=on_device, device="cuda") for on_device in (True, False))
+    for step in range(500):
+        for loader in (expected, got):
+            loader.seek(step)
+        assert_same(_copied(got.batch().u), _copied(expected.batch().u))
+    staged = make_loader(on_device=False, device="cuda", batch_unlabeled=len(UNLABELED))
+    sums = []
+    for step in range(500):  # nothing here waits for the device
+        staged.seek(step)
+        sums.append(staged.batch().u["strong"].sum())
+    assert len(set(torch.stack(sums).tolist())) == 1, "every batch is the whole set, in another order"

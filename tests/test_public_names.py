@@ -46,6 +46,7 @@ def test_shapes_have_the_fields_of_the_design(shape: Any, fields: str) -> None:
         (protocols.own, "num_classes num_labels n1 * gamma_u=None m1=5000 rounding='official'"),
         (protocols.darp, "num_classes gamma_l gamma_u * n1=1500 m1=3000 reverse=False"),
         (protocols.balanced, "num_classes num_labels * gamma_u=None m1=5000"),
+        (protocols.found, "num_classes"),
         (protocols.split, "targets counts * seed include_labeled=True"),
     ],
 )
@@ -61,7 +62,7 @@ def test_signatures_are_those_of_the_design(make: Callable[..., Any], parameters
 def test_the_tables_hold_the_parts_of_the_first_slice() -> None:
     assert set(GUIDANCES) >= {"none", "prg", "prg_last"}
     assert set(LEARNERS) >= {"supervised", "fixmatch"}
-    assert set(protocols.PROTOCOLS) == {"cadr", "own", "darp", "balanced"}
+    assert set(protocols.PROTOCOLS) == {"cadr", "own", "darp", "balanced", "found"}
 
 
 def test_prg_last_of_the_table_is_prg_with_the_published_settings() -> None:

@@ -69,8 +69,11 @@ class Refreshed(Guidance):
         self.refreshed_after.append(int(self.batches))
 
 
-@pytest.mark.parametrize("guidance", ["none", "prg", "prg_last", "refreshed"])
-@pytest.mark.parametrize("stops", [(1,), (7, 3), (10,), (13, 4)])
+@pytest.mark.parametrize(
+    ("guidance", "stops"),
+    [(name, stops) for name in ("none", "prg", "refreshed") for stops in ((1,), (7, 3), (10,), (13, 4))]
+    + [(name, (13, 4)) for name in GUIDANCES if name not in ("none", "prg")],
+)
 def test_a_stopped_and_resumed_run_equals_one_that_was_not(
     trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch, guidance: str, stops: tuple[int, ...]
 ) -> None:
@@ -283,6 +286,40 @@ def test_a_line_of_metrics_holds_what_was_measured_since_the_last_one(trainer_of
     assert trainer.meters.num_steps == 0, "the meters start anew"
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("guidance.name=prg", "learner.threshold=0.1"),
+        ("guidance.name=darp", "learner.threshold=0.1", "guidance.every=3", "guidance.warmup=0"),
+        ("guidance.name=crest", "learner.threshold=0.1", "guidance.generations=3"),
+        method_settings("ups"),
+    ],
+)
+def test_without_the_truth_of_the_pool_all_is_the_same_but_how_right_its_pseudo_labels_are(
+    tiny: Callable[..., RunConfig], digits_data: DataSet, settings: tuple[str, ...]
+) -> None:
+    config = tiny(*settings, iterations=12)
+    rows = make_split(config, digits_data)
+    found = torch.full_like(digits_data.train_y, -1)
+    found[rows.labeled_index] = digits_data.train_y[rows.labeled_index]
+    known, unknown = Notes(), Notes()
+    for notes, targets in ((known, digits_data.train_y), (unknown, found)):
+        train(make_trainer(config, digits_data._replace(train_y=targets), rows), notes)
+    assert any(scores["accepted"] for line in known.lines for scores in pseudo_label_scores_of(line).values())
+    for line, expected in zip(unknown.lines, known.lines, strict=True):
+        if "selection" in line:  # which no sample with a label is in
+            assert line["selection"]["error"] == line["selection"]["precision"] == [None] * 10
+        for each in (line, expected):
+            each.pop("matrices", None)
+            for scores in pseudo_label_scores_of(each).values():
+                del scores["error"], scores["precision"]
+        assert line == expected
+
+
+def pseudo_label_scores_of(line: dict[str, Any]) -> dict[str, Any]:
+    return {kind: line[kind] for kind in ("pseudo", "selection") if kind in line}
+
+
 def test_matrices_are_kept_at_twenty_evaluations_and_the_last(trainer_of: MakeTrainer) -> None:
     trainer = trainer_of("train.eval_every=10", iterations=1005)
     evaluated = [*range(10, 1005, 10), 1005]
@@ -461,6 +498,13 @@ def test_meters_are_means_of_the_logs_and_counts_of_the_pseudo_labels() -> None:
     meters.reset()
     assert meters.means() == {"loss": 0.0, "mask_rate": 0.0}
     assert meters.pseudo_label_share() == [0, 0, 0]
+
+
+def test_meters_count_pseudo_labels_of_unknown_truth_in_a_row_of_their_own() -> None:
+    meters = Meters(2, torch.device("cpu"), knows_all=False)
+    meters.add_pseudo_labels(torch.tensor([0, 1, -1, 1, 1, -1]), torch.tensor([0, 0, 1, -1, -2, -1]))
+    assert meters.pseudo_confusion.tolist() == [[1, 1, 0], [0, 0, 1], [0, 2, 1]]
+    assert meters.pseudo_label_share() == [1 / 4, 3 / 4]
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

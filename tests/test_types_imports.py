@@ -17,16 +17,18 @@ from mnar.types import DataSet
 
 SOURCE = Path(mnar.__file__).parent
 # Each layer imports from those before it and, without a cycle, from itself.
-PARTS = ("guidances", "learners", "protocols", "datasets", "models")
+PARTS = ("guidances", "learners", "protocols", "datasets", "models", "inputs")
 LAYERS = (
-    ("types", "distributed"),
+    ("types", "distributed", "probe", "calibration", "label_shift", "recommend"),
     (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint"),
     ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),
     ("folder", "recipes"),
-    ("split_file", "model_file"),
+    ("split_file", "model_file", "own_defaults"),
     ("run",),
-    ("side_by_side",),
+    ("side_by_side", "image_probe", "labeled_folds"),
+    ("inspect",),
+    ("own_training", "estimator", "inspect_table"),
     ("demo", "display", "tensorboard", "cli"),
 )
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}

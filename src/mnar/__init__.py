@@ -1,10 +1,24 @@
 """mnar: semi-supervised learning when labels are missing not at random."""
 
+from typing import Any
+
 from mnar.guidances import GUIDANCES, PRG, Chain, Guidance, NoGuidance
 from mnar.learners import LEARNERS, FixMatch, Learner, Supervised
 from mnar.types import Batch, Counts, Split, Step, Task
 
 __version__ = "0.1.0"
+
+# Those that stand on scikit-learn, which takes a second to import: only when they are asked for.
+ON_DEMAND = {"MNARClassifier": "mnar.estimator", "LabeledOnlyKFold": "mnar.labeled_folds"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ON_DEMAND:
+        raise AttributeError(f"module 'mnar' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(ON_DEMAND[name]), name)
+
 
 __all__ = [
     "GUIDANCES",
@@ -15,7 +29,9 @@ __all__ = [
     "Counts",
     "FixMatch",
     "Guidance",
+    "LabeledOnlyKFold",
     "Learner",
+    "MNARClassifier",
     "NoGuidance",
     "Split",
     "Step",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ from mnar.train import Interrupted
 
 if TYPE_CHECKING:
     from mnar.folder import Display
+    from mnar.own_training import Verdict
 
 app = typer.Typer(
     name="mnar",
@@ -46,6 +48,16 @@ Setting = Annotated[
     typer.Option("--set", metavar="SECTION.OPTION=VALUE", help="Any option, e.g. guidance.alpha=3; may be repeated."),
 ]
 DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder (or file) that holds the data set.")]
+OWN_DATA = "A folder of images with a CSV, class folders with unlabeled/, a table (.csv, .parquet) or an .npz."
+Label = Annotated[str | None, typer.Option(help="Of your own data: the column that holds the labels.")]
+Ignore = Annotated[list[str] | None, typer.Option(help="Of a table: a column to leave out; may be repeated.")]
+NoLabel = Annotated[
+    list[str] | None, typer.Option("--unlabeled", help="Of a table: a value that means no label; may be repeated.")
+]
+Size = Annotated[int | None, typer.Option(min=4, help="Of your own images: make their sides so many pixels.")]
+Features = Annotated[
+    Path | None, typer.Option(help="Of your own data: an .npy file with a row of numbers for each sample.")
+]
 
 
 @app.command()
@@ -85,7 +97,54 @@ def demo(
 
 
 @app.command()
+def inspect(
+    source: Annotated[Path, typer.Argument(metavar="DATA", help=OWN_DATA)],
+    label: Label = None,
+    ignore: Ignore = None,
+    unlabeled: NoLabel = None,
+    size: Size = None,
+    features: Features = None,
+    out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path("inspect.json"),
+    seed: Annotated[int, typer.Option(help="Of folds and bootstrap.")] = 0,
+) -> None:
+    """Say which classes are missing from the labels of your own data, how surely, and what to train with.
+
+    Example: `mnar inspect survey.csv --label vote`
+    """
+    from mnar.inspect_table import table
+    from mnar.own_training import inspect_own
+
+    reading = _reading(label, ignore, unlabeled, size, features)
+    with _bar() as on_progress:
+        inspection = inspect_own(source, out, reading=reading, seed=seed, on_progress=on_progress)
+    console.print(table(inspection))
+    console.print(f"All of it: {out}", soft_wrap=True, markup=False)
+
+
+def _reading(
+    label: str | None, ignore: list[str] | None, unlabeled: list[str] | None, size: int | None, features: Path | None
+) -> dict[str, Any]:
+    """How own data are to be read, as `mnar.inputs.read_data` takes it: what was said, and nothing else."""
+    said = {"label": label, "ignore": tuple(ignore or ()), "unlabeled": tuple(unlabeled or ()), "size": size}
+    return {name: value for name, value in {**said, "features": features}.items() if value}
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows what is being done, and how far it is."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("reading", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        yield show
+
+
+@app.command()
 def train(
+    source: Annotated[Path | None, typer.Argument(metavar="[DATA]", help=f"Your own data. {OWN_DATA}")] = None,
     dataset: Annotated[str | None, typer.Option(help="Data set (`mnar list datasets`); digits if not given.")] = None,
     data: DataFolder = None,
     protocol: Annotated[str | None, typer.Option(help="Who keeps a label (`mnar list protocols`).")] = None,
@@ -102,14 +161,22 @@ def train(
     settings: Setting = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to go on with; needs nothing else.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard's files there.")] = False,
+    label: Label = None,
+    ignore: Ignore = None,
+    unlabeled: NoLabel = None,
+    size: Size = None,
+    features: Features = None,
 ) -> None:
     """Train, or go on training.
 
     Example: `mnar train --dataset cifar10 --data ~/data --guidance prg --set protocol.gamma=20 --out runs/prg`
 
+    On your own half-labelled data: `mnar train photos/` or `mnar train survey.csv --label vote`
+
     After a stop: `mnar train --resume runs/prg`, with `--data` or `--set engine.…` if the machine is another.
     """
     from mnar.display import TerminalDisplay
+    from mnar.own_training import finish_own, is_own, own_config
     from mnar.recipes import configure
     from mnar.run import new_run, resume_run
     from mnar.tensorboard import TensorBoard
@@ -117,9 +184,11 @@ def train(
     def also_written(folder: Path, display: TerminalDisplay) -> AbstractContextManager[Display]:
         return TensorBoard(folder, display) if tensorboard else nullcontext(display)
 
+    reading = _reading(label, ignore, unlabeled, size, features)
     chosen = {
-        "--dataset": dataset, "--protocol": protocol, "--learner": learner, "--guidance": guidance,
+        "DATA": source, "--dataset": dataset, "--protocol": protocol, "--learner": learner, "--guidance": guidance,
         "--recipe": recipe, "--iterations": iterations, "--seed": seed, "--out": out,
+        **{f"--{name}": value for name, value in reading.items()},
     }  # fmt: skip
     if resume is not None:
         extra = [name for name, value in chosen.items() if value is not None]
@@ -127,17 +196,34 @@ def train(
             raise ValueError(f"--resume goes on with a run as it is; leave out {', '.join(extra)}, or begin a new run")
         with TerminalDisplay(console) as terminal, also_written(resume, terminal) as display:
             resume_run(resume, display, root=data, settings=settings or ())
-        _print_headline(resume)
+            verdict = finish_own(resume, display, root=data, settings=settings or ()) if is_own(resume) else None
+        _print_headline(resume, verdict)
         return
-    config = configure(
-        recipe=recipe, dataset=dataset, data=str(data) if data else None, protocol=protocol, learner=learner,
-        guidance=guidance, iterations=iterations, seed=seed, settings=settings or (),
-    )  # fmt: skip
+    if source is not None:
+        extra = [name for name in ("--dataset", "--protocol", "--recipe") if chosen[name] is not None] + (
+            ["--data"] if data else []
+        )
+        if extra:
+            raise ValueError(f"{source} is data of your own, which {', '.join(extra)} cannot go with; leave it out")
+        with _bar() as on_progress:
+            config = own_config(
+                source, reading=reading, learner=learner, guidance=guidance, iterations=iterations, seed=seed,
+                settings=settings or (), on_progress=on_progress,
+            )  # fmt: skip
+    elif reading:
+        raise ValueError(f"{', '.join(f'--{name}' for name in reading)} is for data of your own: `mnar train DATA`")
+    else:
+        config = configure(
+            recipe=recipe, dataset=dataset, data=str(data) if data else None, protocol=protocol, learner=learner,
+            guidance=guidance, iterations=iterations, seed=seed, settings=settings or (),
+        )  # fmt: skip
     method = f"{config.learner.name}-{config.guidance.full_name}"
-    folder = out or Path("runs") / f"{config.dataset.name}-{config.protocol.name}-{method}-seed{config.seed}"
+    what = source.resolve().stem if source else f"{config.dataset.name}-{config.protocol.name}"
+    folder = out or Path("runs") / f"{what}-{method}-seed{config.seed}"
     with TerminalDisplay(console) as terminal, also_written(folder, terminal) as display:
         new_run(config, folder, display)
-    _print_headline(folder)
+        verdict = finish_own(folder, display) if source else None
+    _print_headline(folder, verdict)
 
 
 @app.command("eval")
@@ -228,9 +314,10 @@ def _about_learner(learner: Callable[..., Any]) -> str:
 
 def _about_guidance(make: Callable[..., Any]) -> str:
     """Whose it is, and with which learners it can be chosen."""
+    from mnar.guidances import class_of
     from mnar.learners import LEARNERS
 
-    guidance: Any = getattr(make, "func", make)  # of a class with options set
+    guidance = class_of(make)
     guided = [name for name, learner in LEARNERS.items() if learner.is_guided]
     served = [name for name in guided if guidance.needs <= LEARNERS[name].hooks]
     names = "every learner" if served == guided else ", ".join(served)
@@ -255,7 +342,7 @@ def options(
     pass
 
 
-def _print_headline(folder: Path) -> None:
+def _print_headline(folder: Path, verdict: Verdict | None) -> None:
     from mnar.evaluate import headline
     from mnar.report import read_metrics
 
@@ -268,10 +355,13 @@ def _print_headline(folder: Path) -> None:
         markup=False,
         soft_wrap=True,
     )
+    if verdict is not None:
+        console.print(f"{verdict.text}\nlabels for the rest: {verdict.predictions}", markup=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Every error that a user can mend is one line, not a traceback."""
+    """Every error that a user can mend is one line, not a traceback; so is every warning."""
+    warnings.showwarning = lambda message, *_: errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}")
     try:
         app(prog_name="mnar")
     except KeyboardInterrupt:

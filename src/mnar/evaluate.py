@@ -47,15 +47,16 @@ def count_pairs(rows: Tensor, columns: Tensor, num_rows: int, num_columns: int) 
 def confusion_scores(confusion: Tensor) -> dict[str, Any]:
     """Accuracy, geometric mean of the recalls, and precision, recall and share of the predictions per class.
 
-    A class that is never predicted has precision 0; one that is not in the test set counts with recall 0.
+    A class that is never predicted has precision 0. One that is not in the test set is shown with recall 0, and is
+    left out of the geometric mean.
     """
     confusion = confusion.double()
-    right = confusion.diagonal()
-    recall = right / confusion.sum(1).clamp(min=1)
+    right, per_class = confusion.diagonal(), confusion.sum(1)
+    recall = right / per_class.clamp(min=1)
     precision = right / confusion.sum(0).clamp(min=1)
     return {
         "accuracy": (right.sum() / confusion.sum()).item(),
-        "geometric_mean": geometric_mean(recall.tolist()),
+        "geometric_mean": geometric_mean(recall[per_class > 0].tolist()),
         "precision": precision.tolist(),
         "recall": recall.tolist(),
         "predicted_share": (confusion.sum(0) / confusion.sum()).tolist(),
@@ -78,13 +79,16 @@ def calibration_error(confidence: Tensor, correct: Tensor) -> Tensor:
 
 
 def pseudo_label_scores(confusion: Tensor) -> dict[str, Any]:
-    """Quality of pseudo-labels from counts [true class, pseudo-label], the last column holding those not accepted."""
-    confusion = confusion.double()
-    accepted = confusion[:, :-1]
-    right, per_label, per_class = accepted.diagonal(), accepted.sum(0), accepted.sum(1)
+    """Quality of pseudo-labels from counts [true class, pseudo-label], the last column holding those not accepted.
+
+    A row beyond the classes holds those whose truth is unknown; they count for the shares alone.
+    """
+    accepted = confusion.double()[:, :-1]
+    known = accepted[: accepted.shape[1]]
+    right, per_label, per_class = known.diagonal(), known.sum(0), known.sum(1)
     return {
         "accepted": int(accepted.sum()),
-        "share": (per_label / accepted.sum().clamp(min=1)).tolist(),
+        "share": (accepted.sum(0) / accepted.sum().clamp(min=1)).tolist(),
         "error": _ratios(per_class - right, per_class),  # of what is truly c: labelled as something else
         "precision": _ratios(right, per_label),
     }

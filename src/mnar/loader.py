@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from mnar.augment import kind_of
 from mnar.types import Batch, DataSet, Selection, Split
 
 STEPS_AHEAD = 64  # rows are drawn on the host and copied to the device for so many steps at a time
+LARGEST_SHARE = 0.5  # of the free memory of a device that samples may fill; the rest is for model and activations
 
 
 class Loader:
@@ -22,6 +24,10 @@ class Loader:
 
     Labelled rows repeat; unlabelled rows are distinct within a batch and independent across batches, so a sample's
     second visit can come at once: with epoch-wise permutations PRG would see no transition for a whole epoch.
+
+    on_device   whether all samples are copied to the device, or stay where they are (in memory, or in a memory-mapped
+                file) and follow step by step; None: copied if they fit well. Batches are the same either way.
+    held_out    samples whose labels are kept to validate with
     """
 
     def __init__(
@@ -36,6 +42,8 @@ class Loader:
         batch_unlabeled: int,
         seed: int,
         device: torch.device,
+        on_device: bool | None = None,
+        held_out: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.num_labeled, self.num_unlabeled = len(split.labeled_index), len(split.unlabeled_index)
         if batch_labeled < 1 or batch_unlabeled < 1:
@@ -50,10 +58,14 @@ class Loader:
         self.augment, self.seed, self.device = augment, seed, device
         self.views, self.labeled_view = tuple(views), labeled_view
         self.batch_labeled, self.batch_unlabeled = batch_labeled, batch_unlabeled
+        self.on_device = fits(data.train_x.nbytes, device) if on_device is None else on_device
         # uint8 on the device: a quarter of float32's memory; cast after the crop
-        self._inputs, self._targets = data.train_x.to(device), data.train_y.to(device)
+        self._inputs = data.train_x.to(device) if self.on_device else data.train_x
+        self._targets = data.train_y.to(device)
         self._given_rows = torch.from_numpy(split.labeled_index).to(device)
         self._unlabeled_rows = torch.from_numpy(split.unlabeled_index).to(device)
+        with_label = split.labeled_index if held_out is None else np.append(split.labeled_index, held_out)
+        self._with_label = torch.from_numpy(with_label).to(device)
         self._labeled_rows, self._labels = self._given_rows, self._targets[self._given_rows]
         self.selection: Selection | None = None  # what the last generation handed on
         self._pool: npt.NDArray[np.int64] | None = None  # None: all of the unlabelled set
@@ -65,6 +77,8 @@ class Loader:
         self._u_index = torch.zeros(len(range(batch_unlabeled)[local]), dtype=torch.int64, device=device)
         self._drawn_from = -1
         self._drawn: tuple[Tensor, Tensor] | None = None
+        batch = len(self._x_index) + len(self._u_index)
+        self._staging = None if self.on_device else Staging(self._inputs, batch, device)
 
     def indices(self, step: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The rows of one step: of the labelled set, and of the unlabelled set."""
@@ -92,13 +106,14 @@ class Loader:
     def unlabeled(self, view: str, *, batch: int, labeled: bool = True) -> Iterator[tuple[Tensor, Tensor]]:
         """The whole unlabelled set, in order: rows and their view, a batch at a time.
 
-        Without `labeled` those of its rows are left out that are in the given labelled set as well.
+        Without `labeled` those of its rows are left out that have a given label, held out or not.
         """
         wanted = torch.arange(self.num_unlabeled, device=self.device)
         if not labeled:
-            wanted = wanted[~torch.isin(self._unlabeled_rows, self._given_rows)]
+            wanted = wanted[~torch.isin(self._unlabeled_rows, self._with_label)]
         for rows in wanted.split(batch):
-            yield rows, self.augment(self._inputs[self._unlabeled_rows[rows]], view)
+            inputs = self._inputs[self._unlabeled_rows[rows].to(self._inputs.device)]
+            yield rows, self.augment(inputs.to(self.device), view)
 
     def seek(self, step: int) -> None:
         """Make `step` the one that `batch` reads."""
@@ -108,13 +123,18 @@ class Loader:
         x_index, u_index = self._drawn
         self._x_index.copy_(x_index[offset])
         self._u_index.copy_(u_index[offset])
+        if self._staging is not None:
+            self._staging.load(offset)
 
     def batch(self) -> Batch:
         """The batch of the step last sought. Only device work: it can be part of a CUDA graph."""
-        x_rows, u_rows = self._labeled_rows[self._x_index], self._unlabeled_rows[self._u_index]
-        unlabeled = self._inputs[u_rows]
+        if self._staging is None:
+            labeled = self._inputs[self._labeled_rows[self._x_index]]
+            unlabeled = self._inputs[self._unlabeled_rows[self._u_index]]
+        else:
+            labeled, unlabeled = self._staging.loaded.tensor_split([len(self._x_index)])
         return Batch(
-            x=self.augment(self._inputs[x_rows], self.labeled_view),
+            x=self.augment(labeled, self.labeled_view),
             y=self._labels[self._x_index],
             x_index=self._x_index,
             # "weak2" is another draw of "weak": one compiled kernel serves both
@@ -138,4 +158,46 @@ class Loader:
         )
         if self.device.type == "cuda":  # from pinned memory the copy does not hold up the host
             x_index, u_index = x_index.pin_memory(), u_index.pin_memory()
-        return x_index.to(self.device, non_blocking=True), u_index.to(self.device, non_blocking=True)
+        x_index, u_index = (index.to(self.device, non_blocking=True) for index in (x_index, u_index))
+        if self._staging is not None:
+            self._staging.plan(torch.cat([self._labeled_rows[x_index], self._unlabeled_rows[u_index]], dim=1))
+        return x_index, u_index
+
+
+class Staging:
+    """Brings the samples of a step from the host to a fixed place on the device, where a CUDA graph finds them.
+
+    Two buffers take turns: the device works behind the host, so while it is busy with a step, and even with copying
+    from one buffer, the samples of the next step are gathered into the other.
+    """
+
+    def __init__(self, samples: Tensor, batch: int, device: torch.device) -> None:
+        self.samples = samples
+        shape, on_gpu = (batch, *samples.shape[1:]), device.type == "cuda"
+        self.loaded = torch.empty(shape, dtype=samples.dtype, device=device)
+        self._buffers = cycle(
+            (torch.empty(shape, dtype=samples.dtype, pin_memory=on_gpu), torch.cuda.Event() if on_gpu else None)
+            for _ in range(2)
+        )
+
+    def plan(self, rows: Tensor) -> None:
+        """Set the rows of the next steps, [steps, batch]. This waits for the device, once for all of them."""
+        self._rows = rows.cpu()
+
+    def load(self, step: int) -> None:
+        """Gather the samples of one of the steps planned, and have them copied."""
+        buffer, copied = next(self._buffers)
+        if copied is not None:
+            copied.synchronize()  # what is in the buffer may still be on its way
+        torch.index_select(self.samples, 0, self._rows[step], out=buffer)
+        self.loaded.copy_(buffer, non_blocking=True)
+        if copied is not None:
+            copied.record()
+
+
+def fits(num_bytes: int, device: torch.device) -> bool:
+    """Whether samples can be copied to the device; if that is the host, they are there already."""
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    return num_bytes <= LARGEST_SHARE * free

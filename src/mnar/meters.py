@@ -16,13 +16,14 @@ class Diverged(RuntimeError):
 class Meters:
     """Adding is device work without a sync; reading and resetting are for the loop, between steps."""
 
-    def __init__(self, num_classes: int, device: torch.device) -> None:
+    def __init__(self, num_classes: int, device: torch.device, *, knows_all: bool = True) -> None:
         self.num_classes = num_classes
         self.names: list[str] = []
         self.sums = torch.zeros(0, dtype=torch.float64, device=device)
         self.num_steps = torch.zeros((), dtype=torch.int64, device=device)
-        # [true class, pseudo-label], the last column for samples that got none
-        self.pseudo_confusion = torch.zeros(num_classes, num_classes + 1, dtype=torch.int64, device=device)
+        # [true class, pseudo-label], the last column for samples that got none; a last row where the truth is unknown
+        num_rows = num_classes if knows_all else num_classes + 1
+        self.pseudo_confusion = torch.zeros(num_rows, num_classes + 1, dtype=torch.int64, device=device)
 
     def add(self, logs: dict[str, Tensor]) -> None:
         if not self.names:
@@ -33,7 +34,8 @@ class Meters:
 
     def add_pseudo_labels(self, pseudo_labels: Tensor, targets: Tensor) -> None:
         column = torch.where(pseudo_labels < 0, self.num_classes, pseudo_labels)
-        cell = targets * (self.num_classes + 1) + column
+        row = torch.where(targets < 0, self.num_classes, targets)
+        cell = row * (self.num_classes + 1) + column
         one = torch.ones_like(cell, dtype=self.pseudo_confusion.dtype)
         self.pseudo_confusion.view(-1).scatter_add_(0, cell, one)
 

@@ -25,6 +25,7 @@ def write_model(trainer: Trainer, data: DataSet, folder: Path) -> None:
         "class_names": list(data.class_names),
         "mean": list(data.mean),
         "std": list(data.std),
+        "encoding": data.encoding,
         "model": read_config(folder).to_dict()["model"],
     }
     # One entry: safetensors writes several in any order, and equal runs should give equal files.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnar.config import RunConfig, own_guidance, parse_setting
-from mnar.guidances import GUIDANCES, NoGuidance
+from mnar.guidances import GUIDANCES, NoGuidance, class_of
 from mnar.learners import LEARNERS
 from mnar.train import TrainOptions
 
@@ -60,6 +60,7 @@ DATASET_DEFAULTS: dict[str, Sections] = {
         "learner": {"name": "vime", "bounded": True},  # grey levels in 0..1
         "train": _TABULAR_TRAINING,
     },
+    "own": {"protocol": {"name": "found"}, "model": {"name": "mlp"}},
     "npz": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
 }
 # What a learner's paper does otherwise than the published recipe.
@@ -86,8 +87,9 @@ PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {
 }
 # What a guidance needs to know of a data set.
 GUIDANCE_DEFAULTS: dict[tuple[str, str], Sections] = {
-    ("cdmad", dataset): {"colour": "black"}
-    for dataset in ("digits", "mnist")  # the colour of paper without ink
+    ("cdmad", "digits"): {"colour": "black"},  # the colour of paper without ink
+    ("cdmad", "mnist"): {"colour": "black"},
+    ("darp", "cifar100"): {"every": 100, "iterations": 20},  # as its authors run it
 }
 DEFAULTS: Sections = {
     "dataset": {"name": "digits"},
@@ -155,7 +157,10 @@ def _table1() -> dict[str, Recipe]:
 
 
 def _ablations() -> dict[str, Recipe]:
-    """What PRG's parts are worth: CIFAR-10, CADR's protocol. Alpha and N_B are only drawn in the paper."""
+    """What PRG's parts are worth: CIFAR-10, CADR's protocol.
+
+    The paper draws alpha and N_B without saying their values, so those here are ours.
+    """
     variants: dict[str, tuple[int, Sections, float | None]] = {
         f"cifar10-cadr-g{gamma}/fixmatch+prg-without-sca": (gamma, {"rescale": False}, accuracy)
         for gamma, accuracy in ((20, 88.97), (50, 91.73), (100, 92.72))
@@ -226,10 +231,12 @@ def configure(
     iterations: int | None = None,
     seed: int | None = None,
     settings: Iterable[str] = (),
+    defaults: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """A complete configuration.
 
-    The data set's defaults, then the learner's, then the recipe, then what was chosen by name, then --set.
+    The data set's defaults, then the learner's, then the recipe, then what was chosen by name, then --set. `defaults`
+    come after the data set's.
     """
     cell = _recipe(recipe).sections if recipe else {}
     parsed = [parse_setting(setting) for setting in settings]
@@ -238,7 +245,7 @@ def configure(
     chosen = {section: _named(section, str(name)) for section, name in chosen.items() if name}
 
     data_name = _name_of("dataset", DEFAULTS, cell, chosen)
-    config = _merge(DEFAULTS, DATASET_DEFAULTS.get(data_name, {}))
+    config = _merge(_merge(DEFAULTS, DATASET_DEFAULTS.get(data_name, {})), defaults or {})
     learner_name = _name_of("learner", config, cell, chosen)
     config = _merge(config, LEARNER_DEFAULTS.get(learner_name, {}))
     config = _merge(config, PAIR_DEFAULTS.get((learner_name, data_name), {}))
@@ -290,20 +297,21 @@ def _guide(config: Sections, *, is_named: bool, learner_is_named: bool) -> None:
         guidance = own
     elif own["name"] != "none" and guidance["name"] != "none" and "after" not in guidance and not _aligns(guidance):
         guidance = {**guidance, "after": own}
-    guidance = {**GUIDANCE_DEFAULTS.get((guidance["name"], config["dataset"]["name"]), {}), **guidance}
-    config["guidance"] = _with_options_of(learner, guidance)
+    config["guidance"] = _with_options_of(learner, config["dataset"]["name"], guidance)
 
 
 def _aligns(guidance: Sections) -> bool:
-    make: Any = GUIDANCES.get(guidance["name"], NoGuidance)
-    return bool(getattr(make, "func", make).aligns)  # of a class with options set
+    make = GUIDANCES.get(guidance["name"], NoGuidance)
+    options = {**getattr(make, "keywords", {}), **guidance}
+    return class_of(make).aligns or bool(options.get("align"))  # CReST does if it is told to
 
 
-def _with_options_of(learner: str, guidance: Sections) -> Sections:
-    """Each guidance of a chain as the learner wants it, where nobody says otherwise."""
+def _with_options_of(learner: str, dataset: str, guidance: Sections) -> Sections:
+    """Each guidance of a chain as data set and learner want it, where nobody says otherwise."""
     own, wanted = own_guidance(learner), LEARNERS[learner].guidance_options if learner in LEARNERS else {}
-    options = {**wanted.get(guidance["name"], {}), **(own if guidance["name"] == own["name"] else {})}
-    after = {"after": _with_options_of(learner, guidance["after"])} if "after" in guidance else {}
+    options = {**GUIDANCE_DEFAULTS.get((guidance["name"], dataset), {}), **wanted.get(guidance["name"], {})}
+    options |= own if guidance["name"] == own["name"] else {}
+    after = {"after": _with_options_of(learner, dataset, guidance["after"])} if "after" in guidance else {}
     return {**options, **guidance, **after}
 
 

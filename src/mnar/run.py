@@ -41,7 +41,7 @@ from mnar.learners import LEARNERS
 from mnar.loader import Loader
 from mnar.meters import Diverged
 from mnar.model_file import read_weights, write_model
-from mnar.models import MODELS, Classifier
+from mnar.models import MODELS, Backbone, Classifier, Network
 from mnar.protocols import PROTOCOLS, hold_out, split
 from mnar.report import read_metrics, read_run, write_report
 from mnar.split_file import check_same_split, describe_split
@@ -83,8 +83,11 @@ def resume_run(
     rows = make_split(config, data)
     with locked(folder):
         trainer = make_trainer(config, data, rows)
-        first_step = _restore(trainer, config, folder, display)
+        state = _checkpoint(config, folder, display, first_due=min(config.train.save_every, trainer.generation_end(0)))
         check_same_split(folder, describe_split(config, data, rows))
+        first_step = 0 if state is None else int(state["steps_done"])
+        if state is not None:
+            trainer.load_state_dict(state)
         if first_step == 0:
             _take_encoder(trainer, config.learner.options.get("encoder"))
             _pretrain(trainer, config, folder, display, root=root, settings=settings)
@@ -118,9 +121,12 @@ def make_split(config: RunConfig, data: DataSet) -> Split:
     return split(data.train_y, counts, seed=config.seed, **config.split)
 
 
-def make_model(config: RunConfig, data: DataSet) -> Classifier:
-    make = MODELS[config.model.name]
-    return make(tuple(data.train_x.shape[1:]), len(data.class_names), **config.model.options)
+def make_model(config: RunConfig, data: DataSet, backbone: Network | None = None) -> Classifier:
+    """The model that the configuration names, or one on somebody's own network."""
+    shape, num_classes = tuple(data.train_x.shape[1:]), len(data.class_names)
+    if backbone is not None:
+        return Backbone(backbone, shape, num_classes)
+    return MODELS[config.model.name](shape, num_classes, **config.model.options)
 
 
 def make_augment(config: RunConfig, data: DataSet, rows: Split | None = None) -> nn.Module:
@@ -131,13 +137,14 @@ def make_augment(config: RunConfig, data: DataSet, rows: Split | None = None) ->
     return Standardize(data.mean, data.std, table)
 
 
-def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
+def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: Network | None = None) -> Trainer:
     if distributed.world_size() > 1:
         raise ValueError("training in several processes is not there yet; start one process")
     _check_suits(config, data)
     torch.manual_seed(config.seed)
     engine, options = Engine(config.engine), config.train
     held_out: tuple[Tensor, Tensor] | None = None
+    validation_index = rows.labeled_index[:0]
     if options.validation and not LEARNERS[config.learner.name].uses_labels:
         raise ValueError(f"{config.learner.name} trains no classifier to validate; choose --set train.validation=0")
     if options.validation:
@@ -153,6 +160,10 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
     )
     guidance = make_guidance(config, data, rows, task)
     learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
+    if learner.views and set(rows.unlabeled_index.tolist()) <= set(rows.labeled_index.tolist()):
+        raise ValueError(
+            "every sample has a label, so there is nothing unlabelled to learn from; choose --learner supervised"
+        )
     if not learner.is_guided and not isinstance(guidance, NoGuidance):
         raise ValueError(f"{config.learner.name} makes no pseudo-labels to guide; choose --guidance none")
     if options.iterations < learner.generations:
@@ -171,13 +182,14 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split) -> Trainer:
         batch_unlabeled=options.batch_unlabeled,
         seed=config.seed,
         device=engine.device,
+        held_out=validation_index,
     )
-    model = make_model(config, data)
+    model = make_model(config, data, backbone)
     model.heads.update(learner.heads(model))
     learner.prepare(model)
 
     def renew() -> Classifier:
-        fresh = make_model(config, data)
+        fresh = make_model(config, data, backbone)
         fresh.heads.update(learner.heads(fresh))
         return fresh
 
@@ -190,6 +202,11 @@ def make_guidance(config: RunConfig, data: DataSet, rows: Split, task: Task) -> 
         options = dict(part.options)
         if options.get("target") == "oracle":  # the one choice that looks at the unlabelled classes, and says so
             pool = data.train_y[torch.from_numpy(rows.unlabeled_index)]
+            if (pool < 0).any():
+                raise ValueError(
+                    "guidance.target is 'oracle', and nobody knows the classes of these data; choose labeled or "
+                    "estimate, or give the share of each class"
+                )
             options["target"] = tuple(torch.bincount(pool, minlength=task.num_classes).double().tolist())
         stages.append(GUIDANCES[part.name](task, **options))
     guidance = stages[0] if len(stages) == 1 else Chain(*stages)
@@ -319,6 +336,8 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
     with stopping_on_signals() as stop:
         recorder = RunRecorder(folder, trainer, data.class_names, first_step, display, stop)
         display.started(read_config(folder), first_step)
+        for note in data.notes if first_step == 0 else ():
+            display.note(note)
         for name in _classes_without_labels(trainer, data):
             display.warning(f"train.validation holds out every label of {name}; choose a smaller share, or 0 for none")
         try:
@@ -343,18 +362,17 @@ def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, displ
         raise OSError(f"could not write the model and the report ({error}); {remedy}") from error
 
 
-def _restore(trainer: Trainer, config: RunConfig, folder: Path, display: Display) -> int:
-    """Load the newest whole checkpoint, if there is one; returns its step."""
+def _checkpoint(config: RunConfig, folder: Path, display: Display, *, first_due: int) -> dict[str, Any] | None:
+    """The newest whole one of this configuration; none if the run was killed before its first, due at that step."""
     try:
         state, problems = checkpoint.load(folder / STATE)
     except FileNotFoundError as error:
         lines = read_metrics(folder)
-        first_due = min(config.train.save_every, trainer.generation_end(0))
         if (folder / MODEL).exists() or (lines and lines[-1]["step"] > first_due):
             raise FileNotFoundError(
                 f"{folder / STATE} is gone, though the run had got further; put it back, or begin a new run"
             ) from error
-        return 0  # killed before the first checkpoint: the run begins again, the same
+        return None  # the run begins again, the same
     for problem in problems:
         display.warning(f"{problem}; going on from the checkpoint of step {state['steps_done']}")
     if "config" not in state:
@@ -365,5 +383,4 @@ def _restore(trainer: Trainer, config: RunConfig, folder: Path, display: Display
             f"{folder / STATE} was made with another configuration: {'; '.join(differences)} "
             f"(checkpoint and {CONFIG}); set {CONFIG} back, or begin a new run"
         )
-    trainer.load_state_dict(state)
-    return int(state["steps_done"])
+    return state

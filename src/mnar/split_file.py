@@ -20,19 +20,22 @@ from mnar.types import DataSet, Split
 
 def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, Any]:
     def counts(targets: Tensor) -> list[int]:
-        per_class: list[int] = torch.bincount(targets, minlength=len(data.class_names)).tolist()
+        per_class: list[int] = torch.bincount(targets[targets >= 0], minlength=len(data.class_names)).tolist()
         return per_class
 
     share = config.train.validation
     held_out = hold_out(rows, share, seed=config.seed)[1] if share else rows.labeled_index[:0]
+    pool = data.train_y[torch.from_numpy(rows.unlabeled_index)]
     digest = hashlib.sha256(rows.labeled_index.tobytes() + b"|" + rows.unlabeled_index.tobytes())
     return {
         "dataset": config.dataset.name,
         "seed": config.seed,
         "class_names": list(data.class_names),
         "labeled": counts(data.train_y[torch.from_numpy(rows.labeled_index)]),
-        "unlabeled": counts(data.train_y[torch.from_numpy(rows.unlabeled_index)]),
+        "unlabeled": counts(pool),
+        "unknown": int((pool < 0).sum()),  # of the unlabelled ones: nobody knows their class
         "test": counts(data.test_y),
+        "test_is_trained_on": data.test_is_trained_on,
         "held_out": counts(data.train_y[torch.from_numpy(held_out)]),  # of the labelled ones, for train.validation
         "hash": digest.hexdigest(),
         "data_hash": _data_hash(data),
@@ -52,6 +55,8 @@ def check_same_split(folder: Path, description: dict[str, Any]) -> None:
 
 
 def _data_hash(data: DataSet) -> str:
+    if data.fingerprint is not None:
+        return data.fingerprint
     checksum = 0
     for part in (data.train_x, data.train_y, data.test_x, data.test_y):
         checksum = zlib.crc32(part.numpy().data, checksum)

@@ -118,7 +118,8 @@ class Trainer:
             x, y = self.loader.augment(held_out[0].to(engine.device), "id"), held_out[1].to(engine.device)
             network = engine.inference(self.average.model)
             self.best = BestSoFar(self.average.model, network, x, y, patience=options.patience)
-        self.meters = Meters(learner.task.num_classes, engine.device)
+        knows_all = bool((loader.unlabeled_targets >= 0).all())
+        self.meters = Meters(learner.task.num_classes, engine.device, knows_all=knows_all)
         self.test_x, self.test_y = data.test_x.to(engine.device), data.test_y.to(engine.device)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
@@ -155,10 +156,11 @@ class Trainer:
             return self.learner.guidance.test_bias(self.engine.inference(self._chosen))
 
     def is_refresh_due(self, step: int) -> bool:
-        """Whether the guidance works on the whole unlabelled set after this step."""
+        """Whether the guidance works on the whole unlabelled set after this step; a generation has its own warm-up."""
         guidance = self.learner.guidance
-        begins = guidance.refresh_from * self.options.iterations
-        return guidance.refresh_every > 0 and step % guidance.refresh_every == 0 and step >= begins
+        began, end = self.generation_end(self.generation - 1), self.generation_end(self.generation)
+        is_warm = step - began >= guidance.refresh_from * (end - began)
+        return guidance.refresh_every > 0 and (step - began) % guidance.refresh_every == 0 and is_warm
 
     def is_over(self, step: int) -> bool:
         """After the last step, or once nothing better comes on the labels held out; that is asked with the log."""
@@ -258,7 +260,9 @@ class Trainer:
             line["selection"] = self._selection_scores(self.loader.selection)
         if self.notes_pseudo_labels:
             line["pseudo"] = pseudo_label_scores(self.meters.pseudo_confusion.cpu())
-            matrices["pseudo_confusion"] = self.meters.pseudo_confusion
+            matrices["pseudo_confusion"] = self.meters.pseudo_confusion[:num_classes]
+        if estimates := self.learner.guidance.estimates():
+            line["guidance"] = {name: values.tolist() for name, values in estimates.items()}
         matrices |= self.learner.guidance.matrices()
         if is_last or self._is_snapshot(step):
             line["matrices"] = {name: matrix.long().tolist() for name, matrix in matrices.items()}
@@ -269,9 +273,8 @@ class Trainer:
         num_classes = self.learner.task.num_classes
         labels = torch.full_like(self.loader.unlabeled_targets, num_classes)  # nobody's, if not selected
         labels[selection.rows] = selection.labels
-        return pseudo_label_scores(
-            count_pairs(self.loader.unlabeled_targets, labels, num_classes, num_classes + 1).cpu()
-        )
+        truth = torch.where(self.loader.unlabeled_targets < 0, num_classes, self.loader.unlabeled_targets)
+        return pseudo_label_scores(count_pairs(truth, labels, num_classes + 1, num_classes + 1).cpu())
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Take the part of the model that a stage before has trained."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -81,12 +81,16 @@ class DataSet(NamedTuple):
     """A training and a test set: images as uint8 [n, channels, height, width], tables as float32 [n, features]."""
 
     train_x: Tensor
-    train_y: Tensor  # int64 in [0, number of classes)
+    train_y: Tensor  # int64 in [0, number of classes); -1 where nobody knows, -2 where not to be used
     test_x: Tensor
     test_y: Tensor
     class_names: tuple[str, ...]
     mean: tuple[float, ...]  # per channel, of values in 0..1 (images); per feature (tables)
     std: tuple[float, ...]
+    encoding: dict[str, Any] | None = None  # of a table: how its columns became features, for new rows to follow
+    fingerprint: str | None = None  # tells other data apart, where reading all of it would take long
+    test_is_trained_on: bool = False  # of own data with too few labels to hold some out: scores then flatter
+    notes: tuple[str, ...] = ()  # what was skipped or guessed while reading, or looks odd
 
     @property
     def is_image(self) -> bool:

@@ -8,6 +8,7 @@ from mnar.datasets.mini_imagenet import mini_imagenet
 from mnar.datasets.mnist import mnist
 from mnar.datasets.mnist_tabular import mnist_tabular
 from mnar.datasets.npz import npz
+from mnar.datasets.own import own
 from mnar.types import DataSet
 
 DATASETS: dict[str, Callable[..., DataSet]] = {
@@ -18,6 +19,7 @@ DATASETS: dict[str, Callable[..., DataSet]] = {
     "mnist_tabular": mnist_tabular,
     "mini_imagenet": mini_imagenet,
     "npz": npz,
+    "own": own,
 }
 
-__all__ = ["DATASETS", "cifar10", "cifar100", "digits", "mini_imagenet", "mnist", "mnist_tabular", "npz"]
+__all__ = ["DATASETS", "cifar10", "cifar100", "digits", "mini_imagenet", "mnist", "mnist_tabular", "npz", "own"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
+
+CHUNK_BYTES = 2**24  # read at a time, so that a set in a memory-mapped file may be larger than memory
 
 
 def mean_and_std(train_x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Per channel, of values in 0..1 (uint8 images), or per feature (tables)."""
-    if train_x.dtype == torch.uint8:
-        mean, variance = _image_moments(train_x)
-    else:
-        variance, mean = torch.var_mean(train_x.double(), dim=0, correction=0)
+    mean, variance = _image_moments(train_x) if train_x.dtype == torch.uint8 else _table_moments(train_x)
     std = variance.sqrt()
     std[std == 0] = 1.0  # a constant channel is only centred
     return tuple(mean.tolist()), tuple(std.tolist())
@@ -20,8 +21,29 @@ def mean_and_std(train_x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]
 def _image_moments(images: Tensor) -> tuple[Tensor, Tensor]:
     """From a histogram of the 256 grey levels: exact, and without a copy of the images as floats."""
     level = torch.arange(256, dtype=torch.float64) / 255
-    histogram = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)])
+    histogram = torch.zeros(images.shape[1], 256, dtype=torch.int64)
+    for chunk in _chunks(images):
+        histogram += torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in chunk.unbind(1)])
     share = histogram / histogram.sum(dim=1, keepdim=True, dtype=torch.float64)
     mean = share @ level
     variance = (share * (level - mean[:, None]) ** 2).sum(dim=1)
     return mean, variance
+
+
+def _table_moments(table: Tensor) -> tuple[Tensor, Tensor]:
+    """Moments of one chunk after the other, put together (Chan et al., 1979): sums of squares would cancel."""
+    mean, variance = torch.zeros(2, table.shape[1], dtype=torch.float64)
+    num_rows = 0
+    for chunk in _chunks(table):
+        variance_here, mean_here = torch.var_mean(chunk.double(), dim=0, correction=0)
+        num_rows += len(chunk)
+        share = len(chunk) / num_rows
+        apart = mean_here - mean
+        mean = mean + share * apart
+        variance = (1 - share) * variance + share * variance_here + share * (1 - share) * apart**2
+    return mean, variance
+
+
+def _chunks(x: Tensor) -> Iterator[Tensor]:
+    bytes_per_row = max(x[:1].nbytes, 1)
+    return iter(x.split(max(1, CHUNK_BYTES // bytes_per_row)))

@@ -29,6 +29,14 @@ GUIDANCES: dict[str, Callable[..., Guidance]] = {
     "cdmad": CDMAD,
 }
 
+
+def class_of(make: Callable[..., Guidance]) -> type[Guidance]:
+    """Of an entry of the table, which may be a class with some of its options set."""
+    made = make.func if isinstance(make, partial) else make
+    assert isinstance(made, type)
+    return made
+
+
 __all__ = [
     "CADR",
     "CDMAD",
@@ -41,4 +49,5 @@ __all__ = [
     "Guidance",
     "NoGuidance",
     "SimPro",
+    "class_of",
 ]

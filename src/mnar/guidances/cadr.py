@@ -45,6 +45,7 @@ class CADR(Guidance):
 
     paper = "Hu et al., ICLR 2022"
     needs = frozenset({"supervised", "threshold"})
+    aligns = True
 
     prior: Tensor
     labeled_counts: Tensor
@@ -110,6 +111,9 @@ class CADR(Guidance):
 
     def threshold(self, q: Tensor, tau: float | Tensor) -> Tensor:
         return tau * self._relative_threshold(self.prior)[q.argmax(1)]
+
+    def estimates(self) -> dict[str, Tensor]:
+        return {"pool_share": self.prior}
 
     def logs(self) -> dict[str, Tensor]:
         return {"lowest_relative_threshold": self._relative_threshold(self.prior).min()}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
 from mnar.types import Predict, Selection
 
-ONE_AT_MOST = ("supervised", "refresh", "relabel", "test_bias")  # hooks whose results do not combine
+ONE_AT_MOST = ("supervised", "refresh", "relabel")  # hooks whose results do not combine
 
 
 class Chain(Guidance):
@@ -27,6 +28,12 @@ class Chain(Guidance):
             raise ValueError(f"the guidances of a chain have other tasks: (classes, samples) {sorted(sizes)}; give one")
         self.stages: Iterable[Guidance] = nn.ModuleList(stages)  # type: ignore[assignment]
         self._of_hook = {hook: _stage_with(hook, stages) for hook in ONE_AT_MOST}
+        if {"relabel", "supervised"} <= self.needs:
+            names = " and ".join(type(stage).__name__ for stage in stages if stage.needs & {"relabel", "supervised"})
+            raise ValueError(
+                f"{names} cannot be chained: one changes the labelled set between generations, the other knows the "
+                "labels given; choose one of them"
+            )
         self.generations = self._of_hook["relabel"].generations
         self.refresh_every = self._of_hook["refresh"].refresh_every
         self.refresh_from = self._of_hook["refresh"].refresh_from
@@ -69,7 +76,11 @@ class Chain(Guidance):
         return self._of_hook["relabel"].relabel(predict, generation)
 
     def test_bias(self, network: nn.Module) -> Tensor | None:
-        return self._of_hook["test_bias"].test_bias(network)
+        biases = [bias for stage in self.stages if (bias := stage.test_bias(network)) is not None]
+        return torch.stack(biases).sum(0) if biases else None
+
+    def estimates(self) -> dict[str, Tensor]:
+        return self._named([stage.estimates() for stage in self.stages])
 
     def logs(self) -> dict[str, Tensor]:
         return self._named([stage.logs() for stage in self.stages])
@@ -87,8 +98,8 @@ class Chain(Guidance):
 
 
 def _stage_with(hook: str, stages: tuple[Guidance, ...]) -> Guidance:
-    """The one that has it; where none has, any will do."""
-    having = [stage for stage in stages if getattr(type(stage), hook) is not getattr(Guidance, hook)]
+    """The one that acts by it; where none does, any will do."""
+    having = [stage for stage in stages if hook in stage.needs]
     if len(having) > 1:
         names = [type(stage).__name__ for stage in having]
         raise ValueError(f"{' and '.join(names)} cannot be chained: each wants to decide {hook!r}; choose one of them")

@@ -29,7 +29,7 @@ from mnar.guidances.guidance import Guidance
 from mnar.guidances.refinery import refine, remove_noise
 from mnar.types import Task
 
-ROUNDING = 1e-3  # by how much a given target may miss its sum, as a share of it
+ROUNDING = 1e-3  # by how much given shares may miss 1; counts may miss the pool by half a sample
 FEWEST_LABELS = 2  # of a class: one alone is known by heart, and says nothing of how the class is confused
 CONFUSION_DECAY = 0.99  # per batch that has a label of the class: looks back 100 of them
 MIX_ITERATIONS = 100
@@ -118,6 +118,9 @@ class DARP(Guidance):
         self.column_error.copy_((self.refined.sum(0) - self.target).abs().sum() / (2 * len(pool)))
         self.active.fill_(True)
 
+    def estimates(self) -> dict[str, Tensor]:
+        return {"pool_share": self.target / self.target.sum()} if self.target_used == "estimate" else {}
+
     def logs(self) -> dict[str, Tensor]:
         """The share of the pool that the solver left in a wrong class."""
         return {"column_error": self.column_error}
@@ -189,7 +192,7 @@ def _counts(target: str | tuple[float, ...], task: Task) -> Tensor:
                 f"expected {k}, a count or a share for each class, none of them negative"
             )
         total = sum(target)
-        if not any(math.isclose(total, expected, rel_tol=ROUNDING) for expected in (1, num_samples)):
+        if abs(total - 1) > ROUNDING and abs(total - num_samples) > 0.5:
             raise ValueError(
                 f"target has the sum {total:g}; expected {num_samples}, the size of the unlabelled set, for counts, "
                 "or 1 for shares"

@@ -25,9 +25,8 @@ class Guidance(nn.Module):
 
     paper: ClassVar[str]  # e.g. "Duan et al., ICCV 2023"
     needs: ClassVar[frozenset[str]] = frozenset()
-    aligns: ClassVar[bool] = (
-        False  # whether it sees to the class shares itself, so a learner's own alignment is left out
-    )
+    # Whether it reads or sets the class shares itself: then a learner's own alignment before it is left out.
+    aligns: ClassVar[bool] = False
     generations: int = 1  # how often training begins anew, on what `relabel` selected
     refresh_every: int = 0  # steps between two calls of `refresh`; 0: there is none
     refresh_from: float = 0.0  # the share of the training after which they begin
@@ -73,6 +72,10 @@ class Guidance(nn.Module):
     def test_bias(self, network: nn.Module) -> Tensor | None:
         """[k] by how much the logits of a trained network are too high, to be taken off when it is used."""
         return None
+
+    def estimates(self) -> dict[str, Tensor]:
+        """What it has found out about each class, [k] by name, for the metrics."""
+        return {}
 
     def logs(self) -> dict[str, Tensor]:
         """0-d device tensors about the last batch, for the training log."""

@@ -74,6 +74,9 @@ class SimPro(Guidance):
     def pool_logits(self, logits: Tensor) -> Tensor:
         return logits + self.pool_prior.log()  # L_u; after `forward`, with the prior that its M-step left
 
+    def estimates(self) -> dict[str, Tensor]:
+        return {"pool_share": self.pool_prior}
+
     def logs(self) -> dict[str, Tensor]:
         moved = (self.pool_prior - self.labeled_prior).abs().sum() / 2
         return {"largest_pool_share": self.pool_prior.max(), "distance_from_labels": moved}

@@ -12,6 +12,16 @@ from mnar.guidances.guidance import Guidance
 from mnar.models.classifier import Classifier
 from mnar.types import Batch, Predict, Selection, Step, Task
 
+# What a guidance does by each of its hooks that a learner, or the loop for it, has to call.
+HOOKS = {
+    "watch": "looks at the network as it predicts",
+    "refresh": "works on the whole unlabelled set between steps",
+    "relabel": "trains in generations",
+    "supervised": "changes the labelled loss",
+    "threshold": "changes the threshold of each class",
+    "pool_logits": "changes the logits that pseudo-labels are compared with",
+}
+
 
 class Learner(nn.Module):
     """Forms the loss of a batch; the loop does the rest.
@@ -45,9 +55,10 @@ class Learner(nn.Module):
         super().__init__()
         missing = sorted(guidance.needs - self.hooks)
         if missing:
+            means = " and ".join(f"{HOOKS[hook]} ({hook})" for hook in missing)
             raise ValueError(
-                f"{type(self).__name__} cannot serve this guidance, which acts by {missing}; choose another learner: "
-                "`mnar list guidances` shows which can"
+                f"{type(self).__name__} cannot serve {type(guidance).__name__}, which {means}; choose another learner "
+                "(`mnar list guidances` shows which can), or other options of the guidance"
             )
         self.task = task
         self.guidance = guidance

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from mnar.models.backbone import Backbone, Network
 from mnar.models.classifier import Classifier
 from mnar.models.encoder_mlp import EncoderMLP
 from mnar.models.mlp import MLP
@@ -17,4 +18,4 @@ MODELS: dict[str, Callable[..., Classifier]] = {
     "small_cnn": SmallCNN,
 }
 
-__all__ = ["MLP", "MODELS", "Classifier", "EncoderMLP", "ResNet18", "SmallCNN", "WideResNet"]
+__all__ = ["MLP", "MODELS", "Backbone", "Classifier", "EncoderMLP", "Network", "ResNet18", "SmallCNN", "WideResNet"]

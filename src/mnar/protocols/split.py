@@ -12,23 +12,26 @@ from mnar.types import Counts, Split
 
 def split(
     targets: npt.ArrayLike | Tensor,
-    counts: Counts,
+    counts: Counts | None,
     *,
     seed: int,
     include_labeled: bool = True,
 ) -> Split:
     """Draw the labelled rows of each class, then the unlabelled ones from what is left of it.
 
-    With `include_labeled` the labelled rows are unlabelled data too, as in the published code.
+    With `include_labeled` the labelled rows are unlabelled data too, as in the published code. Without counts nothing
+    is drawn: those are labelled that have a label; a target of -1 is none, and what is below takes no part.
     """
+    if isinstance(targets, Tensor):
+        targets = targets.cpu().numpy()
+    if counts is None:
+        return _as_found(np.asarray(targets), include_labeled=include_labeled)
     num_classes = len(counts.labeled)
     if counts.unlabeled is not None and len(counts.unlabeled) != num_classes:
         raise ValueError(
             f"counts name {num_classes} labelled and {len(counts.unlabeled)} unlabelled classes; "
             "give one number per class in both"
         )
-    if isinstance(targets, Tensor):
-        targets = targets.cpu().numpy()
     labels = class_labels(targets, "targets", num_classes)
 
     held = np.bincount(labels, minlength=num_classes)
@@ -52,6 +55,14 @@ def split(
     if include_labeled:
         unlabeled = unlabeled + labeled
     return Split(_sorted_rows(labeled), _sorted_rows(unlabeled))
+
+
+def _as_found(targets: npt.NDArray[np.int64], *, include_labeled: bool) -> Split:
+    is_labeled, is_unlabeled = targets >= 0, targets == -1
+    if not is_labeled.any():
+        raise ValueError("no sample has a label; give some of each class")
+    is_pool = is_unlabeled | is_labeled if include_labeled else is_unlabeled
+    return Split(np.flatnonzero(is_labeled).astype(np.int64), np.flatnonzero(is_pool).astype(np.int64))
 
 
 def hold_out(rows: Split, share: float, *, seed: int) -> tuple[Split, npt.NDArray[np.int64]]:

@@ -173,7 +173,8 @@ def class_shares(runs: Sequence[Run]) -> Figure:
         labels, pool, test = (_percent(run.split[key])[order] for key in ("labeled", "unlabeled", "test"))
         bars = [Bars("labels", labels, None, FAINT)]
         if all("pseudo" in run.lines[-1] for run in group):
-            bars.append(Bars("pseudo-labels", _late(group, "pseudo", "share")[order], pool, lighter(colour)))
+            truth = None if run.split.get("unknown") else pool  # of own data nobody knows it
+            bars.append(Bars("pseudo-labels", _late(group, "pseudo", "share")[order], truth, lighter(colour)))
         bars.append(Bars("test predictions", _late(group, "test", "predicted_share")[order], test, colour))
         (_grouped_bars if is_named(run) else _outlines)(panel, bars)
         class_ticks(panel.xaxis, class_names(run), upright=True)

@@ -115,6 +115,7 @@ def _task(run: Run) -> str:
     split, protocol = run.split, run.config["protocol"]
     gamma = f", γ = {protocol['gamma']:g}" if protocol.get("gamma") is not None else ""
     labeled, unlabeled, test = (sum(split[part]) for part in ("labeled", "unlabeled", "test"))
+    unlabeled += split.get("unknown", 0)
     sizes = f"{labeled:,} labels, {unlabeled:,} unlabelled and {test:,} test samples"
     return f"{split['dataset']}, {protocol['name']} protocol{gamma}: {run.num_classes} classes, {sizes}"
 

@@ -1,0 +1,171 @@
+"""Samples and labels with holes that are arrays already: from an .npz file, or straight from numpy."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from mnar.inputs.half_labeled import UNLABELED, HalfLabeled, Table
+from mnar.inputs.label_values import encode_labels
+
+SAMPLES, LABELS, CLASSES = ("x", "X"), ("y",), ("class_names", "classes")
+CHANNELS = (1, 3)  # grey or colour; drop a transparency channel
+
+
+def read_arrays(path: Path) -> HalfLabeled:
+    """Of an .npz file with x (or X), y, and perhaps class_names (or classes); see `from_arrays`."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file; name an .npz file with x and y")
+    arrays = read_npz(path)
+    x_name, y_name, classes_name = (_one_of(names, arrays, path) for names in (SAMPLES, LABELS, CLASSES))
+    if x_name is None or y_name is None:
+        raise ValueError(
+            f"{path} has no {'x' if x_name is None else 'y'}, only {', '.join(sorted(arrays)) or 'nothing'}; name the "
+            "samples x and their labels y (-1: no label)"
+        )
+    class_names = None if classes_name is None else np.atleast_1d(arrays[classes_name]).tolist()
+    return _half_labeled(
+        arrays[x_name], arrays[y_name], class_names, UNLABELED, f"{path}: {x_name}", f"{path}: {y_name}"
+    )
+
+
+def from_arrays(
+    x: npt.ArrayLike, y: npt.ArrayLike, *, class_names: Sequence[str] | None = None, unlabeled: float | str | None = -1
+) -> HalfLabeled:
+    """Images are uint8 [n, h, w], [n, h, w, c] or [n, c, h, w]; features are numbers [n, d], NaN where one is missing.
+
+    Labels are numbers or texts. `unlabeled`, NaN and None mean "no label", and so do texts like "" and "?". Numbers
+    count the classes from 0 if those are named, and are the classes' names if not.
+    """
+    return _half_labeled(np.asarray(x), np.asarray(y), class_names, unlabeled, "x", "y")
+
+
+def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of the file; one that would have to be unpickled is refused."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path} is not a whole .npz file of plain arrays ({error}); write it again with numpy.savez"
+        ) from error
+
+
+def samples(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """Images as [n, c, h, w], a table as float32."""
+    if values.ndim == 0 or len(values) == 0:
+        raise ValueError(f"{name} has no rows; give one sample or more")
+    if values.ndim == 2:
+        return _features(values, name)
+    if values.dtype != np.uint8:
+        raise ValueError(f"{name} has type {values.dtype}; give images as uint8, 0 to 255")
+    if values.ndim == 3:
+        return np.ascontiguousarray(values[:, None])
+    if values.ndim == 4 and values.shape[1] in CHANNELS:
+        return np.ascontiguousarray(values)
+    if values.ndim == 4 and values.shape[3] in CHANNELS:
+        return np.ascontiguousarray(values.transpose(0, 3, 1, 2))
+    raise ValueError(
+        f"{name} has shape {values.shape}; give tables as [n, features], "
+        f"images as [n, h, w], [n, h, w, c] or [n, c, h, w] with c in {CHANNELS}"
+    )
+
+
+def labels_of(
+    y: npt.NDArray[Any], where: str, class_names: Sequence[str] | None = None, unlabeled: float | str | None = UNLABELED
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...], list[str]]:
+    """Class numbers, the classes' names in order, and notes, as from `encode_labels`."""
+    from mnar.datasets.labels import class_labels  # here: data sets are made of inputs
+
+    if y.ndim != 1:
+        raise ValueError(f"{where} has shape {y.shape}; give one label per row")
+    if y.dtype == object and all(value is None or _is_number(value) for value in y):
+        y = y.astype(np.float64)  # None becomes NaN
+    texts = [_text(value, unlabeled) for value in y.tolist()]
+    names = None if class_names is None else [str(name) for name in class_names]
+    if y.dtype.kind in "iuf":
+        is_label = np.array([text is not None for text in texts], bool)
+        if names is None:
+            # Named here, so that -1 is a class where another number means "no label".
+            names = [str(_text(value, None)) for value in np.unique(y[is_label]).tolist()]
+        else:
+            numbers = class_labels(np.where(is_label, y, 0), where, len(names))
+            texts = [names[number] if known else None for number, known in zip(numbers, is_label, strict=True)]
+    return encode_labels(texts, where, names)
+
+
+def tensor_of(x: npt.NDArray[Any]) -> torch.Tensor:
+    """A tensor in the array's own memory, which may be a read-only file larger than the machine's memory.
+
+    Mapping it copy-on-write would avoid torch's warning, but asks the system for as much memory as the file is long.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(x)
+
+
+def _half_labeled(
+    x: npt.NDArray[Any],
+    y: npt.NDArray[Any],
+    class_names: Sequence[str] | None,
+    unlabeled: float | str | None,
+    x_name: str,
+    y_name: str,
+) -> HalfLabeled:
+    inputs = _samples_or_table(x, x_name)
+    labels, names, notes = labels_of(y, y_name, class_names, unlabeled)
+    if len(inputs) != len(labels):
+        raise ValueError(f"{x_name} has {len(inputs)} rows and {y_name} has {len(labels)}; give one label per row")
+    return HalfLabeled(inputs, labels, names, [f"row {row}" for row in range(len(labels))], tuple(notes))
+
+
+def _samples_or_table(x: npt.NDArray[Any], name: str) -> npt.NDArray[Any] | Table:
+    if x.ndim != 2 or x.dtype.kind != "f" or not np.isnan(x).any():
+        return samples(x, name)
+    samples(np.where(np.isnan(x), 0, x), name)  # all else must be as it is without holes
+    num_rows, num_features = x.shape
+    return Table(
+        numeric=x.astype(np.float64),
+        categorical=np.empty((num_rows, 0), np.int64),
+        numeric_names=tuple(f"x{feature}" for feature in range(num_features)),
+        categorical_names=(),
+        categories=(),
+    )
+
+
+def _features(values: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"{name} has type {values.dtype}; give a table of numbers")
+    table = np.ascontiguousarray(values, dtype=np.float32)
+    finite = np.isfinite(table)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise ValueError(f"{name}[{row}, {column}] is {values[row, column]}; fill it in or leave the row out")
+    return table
+
+
+def _one_of(names: Sequence[str], arrays: dict[str, npt.NDArray[Any]], path: Path) -> str | None:
+    found = [name for name in names if name in arrays]
+    if len(found) > 1:
+        raise ValueError(f"{path} has both {' and '.join(found)}; leave one out")
+    return found[0] if found else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _text(value: Any, unlabeled: float | str | None) -> str | None:
+    """None where there is no label."""
+    if value is None or value == unlabeled or value != value:  # NaN alone is not itself
+        return None
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

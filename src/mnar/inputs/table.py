@@ -1,0 +1,144 @@
+"""A CSV or parquet file, a DataFrame or a dict of columns with mixed features and a label column with holes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mnar.inputs.columns import Columns, columns_of, read_columns
+from mnar.inputs.half_labeled import HalfLabeled, Table
+from mnar.inputs.label_values import encode_labels
+from mnar.inputs.leaks import leaks
+
+LABEL_NAMES = ("label", "class", "target", "y")
+MOST_LEVELS = 1000
+ID_SHARE = 0.9  # levels per filled cell; a column of names or free text is above
+FEWEST_ROWS = 20  # for a column to be told to be an id or a row number
+
+
+def read_table(
+    path: Path, *, label: str | None = None, ignore: Sequence[str] = (), unlabeled: Collection[str] = ()
+) -> HalfLabeled:
+    """`label` is the label column, `ignore` the columns left out, `unlabeled` labels that mean "not known"."""
+    return _half_labeled(read_columns(path), label, ignore, unlabeled)
+
+
+def table_of(
+    frame: Any, label: str | None = None, *, ignore: Sequence[str] = (), unlabeled: Collection[str] = ()
+) -> HalfLabeled:
+    """The same of a DataFrame or a dict of columns."""
+    return _half_labeled(columns_of(frame), label, ignore, unlabeled)
+
+
+def features_of(frame: Any) -> tuple[Table, list[str]]:
+    """Of a DataFrame or a dict of columns that are all features, and notes on those left out."""
+    columns = columns_of(frame)
+    return _features(columns, columns.names)
+
+
+def read_features_like(path: Path, schema: Table) -> Table:
+    """New rows of the kind that was learned from: the schema's columns, in its order, whatever else the file has."""
+    return _features_like(read_columns(path), schema)
+
+
+def features_like(frame: Any, schema: Table) -> Table:
+    """The same of a DataFrame or a dict of columns."""
+    return _features_like(columns_of(frame), schema)
+
+
+def _half_labeled(
+    columns: Columns, label: str | None, ignore: Sequence[str], unlabeled: Collection[str]
+) -> HalfLabeled:
+    notes = list(columns.notes)
+    if label is None:
+        label = _label_column(columns)
+        notes.append(f"{columns.where}: column {label!r} taken as the label")
+    columns.require([label, *ignore])
+    y, class_names, label_notes = encode_labels(
+        columns.text(label), f"{columns.where}, column {label!r}", lines=columns.lines, unlabeled=unlabeled
+    )
+    table, feature_notes = _features(columns, [name for name in columns.names if name not in (label, *ignore)])
+    notes += label_notes + feature_notes + leaks(table, y)
+    return HalfLabeled(table, y, class_names, columns.row_names, tuple(notes))
+
+
+def _label_column(columns: Columns) -> str:
+    found = [name for name in columns.names if name.casefold() in LABEL_NAMES]
+    if len(found) != 1:
+        raise ValueError(
+            f"{columns.where}: which column is the label? Name it with --label: {', '.join(found or columns.names)}"
+        )
+    return found[0]
+
+
+def _features(columns: Columns, names: list[str]) -> tuple[Table, list[str]]:
+    numeric: dict[str, npt.NDArray[np.float64]] = {}
+    categorical: dict[str, tuple[npt.NDArray[np.int64], tuple[str, ...]]] = {}
+    notes = []
+    for name in names:
+        try:
+            values = columns.numbers(name)
+        except ValueError:
+            codes, levels = columns.levels(name)
+            objection = _objection_to_levels(codes, levels)
+            if objection is None:
+                categorical[name] = codes, levels
+        else:
+            objection = _objection_to_numbers(values)
+            if objection is None:
+                numeric[name] = values
+        if objection:
+            notes.append(f"{columns.where}: column {name!r} left out: {objection}")
+    if not numeric and not categorical:
+        raise ValueError(f"{columns.where} has no feature to learn from; {'; '.join(notes) or 'add columns'}")
+    return _table(len(columns.row_names), numeric, categorical), notes
+
+
+def _objection_to_numbers(values: npt.NDArray[np.float64]) -> str | None:
+    filled = values[~np.isnan(values)]
+    if len(filled) == 0:
+        return "every cell is empty"
+    if len(filled) == len(values) and np.all(values == values[0]):
+        return f"every cell is {values[0]:g}"
+    if len(values) >= FEWEST_ROWS and np.all(np.diff(values) == 1):
+        return "it counts the rows"
+    return None
+
+
+def _objection_to_levels(codes: npt.NDArray[np.int64], levels: tuple[str, ...]) -> str | None:
+    num_filled = np.count_nonzero(codes >= 0)
+    if len(levels) == 1 and num_filled == len(codes):
+        return f"every cell is {levels[0]!r}"
+    looks_like_id = num_filled >= FEWEST_ROWS and len(levels) >= ID_SHARE * num_filled
+    if looks_like_id or len(levels) > MOST_LEVELS:
+        return f"{len(levels)} different texts in {num_filled} cells, such as {levels[0]!r}: an id or free text"
+    return None
+
+
+def _features_like(columns: Columns, schema: Table) -> Table:
+    columns.require([*schema.numeric_names, *schema.categorical_names])
+    known = zip(schema.categorical_names, schema.categories, strict=True)
+    return _table(
+        len(columns.row_names),
+        {name: columns.numbers(name) for name in schema.numeric_names},
+        {name: columns.levels(name, levels) for name, levels in known},
+    )
+
+
+def _table(
+    num_rows: int,
+    numeric: dict[str, npt.NDArray[np.float64]],
+    categorical: dict[str, tuple[npt.NDArray[np.int64], tuple[str, ...]]],
+) -> Table:
+    codes = [codes for codes, _ in categorical.values()]
+    return Table(
+        numeric=np.column_stack([*numeric.values()]) if numeric else np.empty((num_rows, 0)),
+        categorical=np.column_stack(codes) if codes else np.empty((num_rows, 0), np.int64),
+        numeric_names=tuple(numeric),
+        categorical_names=tuple(categorical),
+        categories=tuple(levels for _, levels in categorical.values()),
+    )

@@ -1,0 +1,163 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mnar.inputs.arrays import from_arrays, read_arrays, tensor_of
+from mnar.inputs.half_labeled import Table
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (6, 3, 8, 9), np.uint8)
+FEATURES = RNG.normal(size=(6, 4))
+LABELS = np.array([0, 1, 2, -1, 1, -1])
+NAN = float("nan")
+
+
+def write(path: Path, **arrays: Any) -> Path:
+    np.savez(path / "own.npz", **({"x": FEATURES, "y": LABELS} | arrays))
+    return path / "own.npz"
+
+
+def test_features_and_labels_are_read_with_minus_one_as_no_label(tmp_path: Path) -> None:
+    data = read_arrays(write(tmp_path))
+    assert data.kind == "features"
+    assert isinstance(data.x, np.ndarray)
+    assert data.x.dtype == np.float32
+    np.testing.assert_allclose(data.x, FEATURES, rtol=1e-6)
+    assert data.y.tolist() == LABELS.tolist()
+    assert data.class_names == ("0", "1", "2")
+    assert list(data.row_names)[:2] == ["row 0", "row 1"]
+
+
+def test_samples_may_be_called_capital_x_as_in_scikit_learn(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", X=FEATURES, y=LABELS, classes=np.array(["a", "b", "c", "d"]))
+    data = read_arrays(tmp_path / "own.npz")
+    np.testing.assert_allclose(data.x, FEATURES, rtol=1e-6)  # type: ignore[arg-type]
+    assert data.class_names == ("a", "b", "c", "d"), "d is a class, though nobody has labelled one"
+    assert data.y.tolist() == LABELS.tolist()
+
+
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [(IMAGES, IMAGES), (IMAGES.transpose(0, 2, 3, 1), IMAGES), (IMAGES[:, 0], IMAGES[:, :1])],
+    ids=["channels first", "channels last", "grey"],
+)
+def test_images_become_channels_first(tmp_path: Path, images: np.ndarray, expected: np.ndarray) -> None:
+    for data in (read_arrays(write(tmp_path, x=images)), from_arrays(images, LABELS)):
+        assert data.kind == "images"
+        assert np.array_equal(data.x, expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("y", "class_names"),
+    [
+        (np.array([0, 1, 2, -1, 1, -1]), ("0", "1", "2")),
+        (np.array([0, 1, 2, NAN, 1, -1.0]), ("0", "1", "2")),
+        (np.array([0, 1, 2, 255, 1, 255], np.uint8), ("0", "1", "2", "255")),
+        ([0, 1, 2, None, 1, NAN], ("0", "1", "2")),
+        (["cat", "dog", "emu", "", "dog", "?"], ("cat", "dog", "emu")),
+        (["cat", "dog", "emu", None, "dog", NAN], ("cat", "dog", "emu")),
+        (np.array(["cat", "dog", "emu", "nan", "dog", "-1"]), ("cat", "dog", "emu")),
+        (np.array([7, 20, 100, -1, 20, -1]), ("7", "20", "100")),
+        (np.array([0.5, 1.5, 2, -1, 1.5, NAN]), ("0.5", "1.5", "2")),
+    ],
+    ids=["whole", "NaN", "unsigned", "None", "strings", "strings and None", "text array", "gaps", "fractions"],
+)
+def test_every_way_to_leave_a_label_out(y: Any, class_names: tuple[str, ...]) -> None:
+    data = from_arrays(FEATURES, y)
+    unlabeled = -1 if "255" not in class_names else 3
+    assert data.y.tolist() == [0, 1, 2, unlabeled, 1, unlabeled]
+    assert data.class_names == class_names
+
+
+@pytest.mark.parametrize(
+    ("y", "unlabeled", "expected"),
+    [
+        ([-1, 1, 0, 1], 0, ([0, 1, -1, 1], ("-1", "1"))),
+        ([0, 1, 255, 1], 255, ([0, 1, -1, 1], ("0", "1"))),
+        ([-1, 1, NAN, 1], None, ([0, 1, -1, 1], ("-1", "1"))),
+        (["a", "b", "todo", ""], "todo", ([0, 1, -1, -1], ("a", "b"))),
+    ],
+    ids=["zero", "255", "NaN only", "a word"],
+)
+def test_another_mark_of_no_label_makes_minus_one_a_class(y: Any, unlabeled: Any, expected: Any) -> None:
+    data = from_arrays(FEATURES[:4], y, unlabeled=unlabeled)
+    assert (data.y.tolist(), data.class_names) == expected
+
+
+def test_numbers_count_the_classes_that_are_named_and_texts_name_them() -> None:
+    names = ("emu", "cat", "dog")
+    assert from_arrays(FEATURES[:3], [2, 0, None], class_names=names).y.tolist() == [2, 0, -1]
+    assert from_arrays(FEATURES[:3], ["dog", "emu", None], class_names=names).y.tolist() == [2, 0, -1]
+
+
+def test_features_with_holes_become_a_table_that_keeps_them_and_its_precision() -> None:
+    holes = np.where(np.eye(6, 4), NAN, FEATURES)
+    data = from_arrays(holes, LABELS)
+    assert isinstance(data.x, Table)
+    np.testing.assert_array_equal(data.x.numeric, holes)
+    assert data.x.numeric_names == ("x0", "x1", "x2", "x3")
+    assert data.x.categorical.shape == (6, 0)
+    assert len(data.x.rows(np.array([1, 2]))) == 2
+
+
+def test_a_memory_mapped_array_stays_in_its_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", IMAGES)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    data = from_arrays(mapped, LABELS)
+    assert isinstance(data.x, np.ndarray)
+    assert np.shares_memory(data.x, mapped)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_tensor_of_a_read_only_map_is_the_map_itself_without_a_warning(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", IMAGES)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    tensor = tensor_of(mapped)
+    assert tensor.data_ptr() == mapped.ctypes.data
+    assert torch.equal(tensor, torch.from_numpy(IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"y": LABELS[:5]}, "x has 6 rows and .*y has 5; give one label per row"),
+        ({"y": np.eye(6)}, r"y has shape \(6, 6\); give one label per row"),
+        ({"y": np.full(6, -1)}, "y: no row has a label"),
+        ({"y": np.array([0, 0, -1, 0, 0, 0])}, "y: every label is '0'"),
+        ({"class_names": np.array(["cat", "dog"])}, r"y\[2\] is 2; .*0 to 1"),
+        ({"class_names": np.array(["cat", "dog", "cat"])}, "class 'cat' is named 2 times"),
+        ({"class_names": np.array(["a", "b"]), "classes": np.array(["a", "b"])}, "both class_names and classes"),
+        ({"X": FEATURES}, "has both x and X; leave one out"),
+        ({"x": np.where(np.eye(6, 4) * [0, 0, 1, 0], np.inf, FEATURES)}, r"x\[2, 2\] is inf"),
+        ({"x": np.where(np.eye(6, 4), [NAN, 0, np.inf, 0], FEATURES)}, r"x\[2, 2\] is inf"),
+        ({"x": IMAGES / 255}, "x has type float64; give images as uint8"),
+        ({"x": np.zeros((6, 8, 9, 4), np.uint8)}, r"x has shape \(6, 8, 9, 4\)"),
+        ({"x": np.full((6, 4), "a")}, "x has type <U1; give a table of numbers"),
+        ({"x": FEATURES[:0], "y": LABELS[:0]}, "x has no rows"),
+        ({"x": np.float64(3)}, "x has no rows"),
+        ({"y": np.array([{}] * 6)}, "not a whole .npz file of plain arrays"),
+    ],
+)
+def test_bad_arrays_are_named_with_their_file(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"own\.npz.*{message}"):
+        read_arrays(write(tmp_path, **arrays))
+
+
+def test_a_text_that_names_no_class_is_shown() -> None:
+    with pytest.raises(ValueError, match="y: label 'yak' is not one of cat, dog"):
+        from_arrays(FEATURES[:3], ["cat", "yak", ""], class_names=("cat", "dog"))
+
+
+@pytest.mark.parametrize(("left_out", "there"), [("x", "y"), ("y", "x")])
+def test_a_missing_array_is_named_beside_what_is_there(tmp_path: Path, left_out: str, there: str) -> None:
+    np.savez(tmp_path / "own.npz", **{there: FEATURES})
+    with pytest.raises(ValueError, match=rf"own\.npz has no {left_out}, only {there}; name the samples x"):
+        read_arrays(tmp_path / "own.npz")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"own\.npz is not a file"):
+        read_arrays(tmp_path / "own.npz")
