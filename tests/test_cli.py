@@ -450,7 +450,10 @@ def sources(tmp_path: Path) -> None:
         ("train nobody.csv --label kind", "nobody.csv, .*no row has a label; fill in some of each class"),
         ("inspect nobody.csv --label kind", "nobody.csv, .*no row has a label; fill in some of each class"),
         ("train one.csv --label kind", "one.csv, .*every label is 'ant', .*; label some rows of another class"),
-        ("train everybody.csv --label kind", "every sample has a label, .*; choose --learner supervised"),
+        (
+            "train everybody.csv --label kind --learner pseudo_label",
+            "every sample has a label, .*; choose --learner supervised",
+        ),
         ("train absent.csv", "no data at absent.csv; name a folder of images with a CSV"),
         ("inspect short.npy", "short.npy is none of .csv, .*; save it as one of these"),
         ("train empty", "empty holds no images .*; name the folder that does"),

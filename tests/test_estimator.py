@@ -211,3 +211,18 @@ def test_a_frame_with_text_and_holes_is_learned_by_its_columns(blobs: Any) -> No
     assert model.score(frame, truth) > 0.95
     with pytest.raises(ValueError, match="a DataFrame was fitted"):
         model.predict(x)
+
+
+@pytest.mark.parametrize("as_function", [False, True])
+def test_any_network_can_be_the_backbone(blobs: Any, as_function: bool) -> None:
+    x, y, truth = blobs
+    torch.manual_seed(0)  # for the network that is made here
+
+    def make() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU())
+
+    model = MNARClassifier(iterations=200, backbone=make if as_function else make()).fit(x, y)
+    assert {name.partition(".")[0] for name in model._weights} == {"network", "head"}
+    assert model._weights["network.0.weight"].shape == (16, 2)
+    assert (model.transduction_ == truth).mean() > 0.9
+    assert np.array_equal(clone(model).fit(x, y).predict_proba(x), model.predict_proba(x))

@@ -28,7 +28,7 @@ from mnar.inspect import Estimate, Inspection, inspect_data
 from mnar.label_shift import AtRandomTest
 from mnar.labeled_folds import split_labels
 from mnar.meters import Diverged
-from mnar.models import Classifier
+from mnar.models import Classifier, Network
 from mnar.own_defaults import own_sections
 from mnar.recipes import configure
 from mnar.run import make_augment, make_model, make_split, make_trainer, pretraining_config
@@ -51,6 +51,8 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     learner, guidance    by name, as `mnar list` has them; "auto": what suits the kind of data. A learner named alone is
                          guided as its own paper has it.
     iterations           training steps; None: enough for the kind of data
+    backbone             an nn.Module, of which a copy is trained, or a function that makes one: its output are the
+                         features of the classifier; None: a network that suits the kind of data
     settings             further options, as `mnar train --set` takes them: ["learner.threshold=0.9"]
     random_state         an int gives the same model each time; the random states of numpy and torch are left alone
     device               "cpu" or "cuda"; "auto": a GPU for images, where there is one
@@ -68,12 +70,14 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         iterations: int | None = None,
         unlabeled: object = -1,
+        backbone: Network | None = None,
         settings: Sequence[str] = (),
         random_state: int | np.random.RandomState | None = 0,
         device: str = "auto",
         verbose: bool = False,
     ) -> None:
         self.learner, self.guidance, self.iterations, self.unlabeled = learner, guidance, iterations, unlabeled
+        self.backbone = backbone
         self.settings, self.random_state, self.device, self.verbose = settings, random_state, device, verbose
 
     def __sklearn_tags__(self) -> Any:
@@ -96,7 +100,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = as_data_set(training, held_out=0.0)
         self._config = self._configure(training, data)
         with _own_randomness(self._config):
-            weights = _trained(self._config, data, verbose=self.verbose).state_dict()
+            weights = _trained(self._config, data, self.backbone, verbose=self.verbose).state_dict()
         # What predicting needs: the network without the heads that were there to train with, and no sample.
         self._weights = {name: weights[name].cpu().numpy() for name in weights if not name.startswith("heads.")}
         self._outline = data._replace(
@@ -223,7 +227,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _probs(self, x: Tensor) -> npt.NDArray[np.float64]:
         device = Engine(self._config.engine).device
         with _own_randomness(self._config):  # a new network begins at random
-            model = make_model(self._config, self._outline)
+            model = make_model(self._config, self._outline, self.backbone)
         model.load_state_dict({name: torch.from_numpy(weight) for name, weight in self._weights.items()})
         # In double precision a prediction does not depend on the rows beside it; for images that would take long.
         dtype = torch.float32 if self._outline.is_image else torch.float64
@@ -234,13 +238,13 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return probs
 
 
-def _trained(config: RunConfig, data: DataSet, *, verbose: bool) -> Classifier:
+def _trained(config: RunConfig, data: DataSet, backbone: Network | None, *, verbose: bool) -> Classifier:
     if bool((data.train_y == UNLABELED).any()):
         rows = make_split(config, data)
     else:
         everyone = np.arange(len(data.train_y))
         rows = Split(everyone, everyone)
-    trainer = make_trainer(config, data, rows)
+    trainer = make_trainer(config, data, rows, backbone)
     if trainer.learner.pretrained_by is not None:
         if config.learner.options["encoder"]:
             raise ValueError("learner.encoder names a run to take it from, which fit has none of; leave it out")
