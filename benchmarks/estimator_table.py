@@ -51,7 +51,6 @@ METHODS = {
     # the other kernel, rbf, holds a matrix of rows × rows
     "LabelSpreading(knn)": Method(lambda seed: LabelSpreading(kernel="knn", n_neighbors=7), True),
     "SelfTraining(HistGradientBoosting)": Method(lambda seed: SelfTrainingClassifier(boosting(seed)), True),
-    "SelfTraining(MLPClassifier)": Method(lambda seed: SelfTrainingClassifier(perceptron(seed)), True),
 }
 
 

@@ -100,10 +100,15 @@ def sentences_of(inspection: Inspection) -> Iterator[str]:
         )
     if len(inspection.classes) > MOST_CLASSES:
         yield f"The {MOST_CLASSES} classes whose shares differ most are listed; inspect.json has all."
+    if shares_are_known:
+        yield (
+            "The estimate supposes that rows of a class look alike with and without a label. Where those who give no "
+            "answer differ from those of their class who do, it can be far off, whatever its interval."
+        )
     if any(c.pool_share_bbse for c in inspection.classes):
         yield (
-            "The two estimates, EM and BBSE, differ by more than chance. Both suppose that rows of a class look alike "
-            "with and without a label; that may not hold here, so trust neither far."
+            "The two estimates, EM and BBSE, differ by more than chance, a sign that this may not hold here; trust "
+            "neither far."
         )
     yield from inspection.cannot_tell
     if inspection.probe is not None:

@@ -69,7 +69,10 @@ class Loader:
         self._labeled_rows, self._labels = self._given_rows, self._targets[self._given_rows]
         self.selection: Selection | None = None  # what the last generation handed on
         self._pool: npt.NDArray[np.int64] | None = None  # None: all of the unlabelled set
-        self.unlabeled_targets = self._targets[self._unlabeled_rows]  # for scores only; no learner sees it
+        # For scores only; no learner sees it. Where some are unknown all are: those known are trained on, and flatter.
+        self.unlabeled_targets = self._targets[self._unlabeled_rows]
+        if (self.unlabeled_targets < 0).any():
+            self.unlabeled_targets = torch.full_like(self.unlabeled_targets, -1)
         # Fixed addresses, for CUDA graphs.
         local = slice(distributed.rank(), None, distributed.world_size())
         self._local = local

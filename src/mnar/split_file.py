@@ -28,7 +28,7 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, A
     pool = data.train_y[torch.from_numpy(rows.unlabeled_index)]
     digest = hashlib.sha256(rows.labeled_index.tobytes() + b"|" + rows.unlabeled_index.tobytes())
     return {
-        "dataset": config.dataset.name,
+        "dataset": Path(config.dataset.options["root"]).stem if config.dataset.name == "own" else config.dataset.name,
         "seed": config.seed,
         "class_names": list(data.class_names),
         "labeled": counts(data.train_y[torch.from_numpy(rows.labeled_index)]),

@@ -117,7 +117,8 @@ def _task(run: Run) -> str:
     labeled, unlabeled, test = (sum(split[part]) for part in ("labeled", "unlabeled", "test"))
     unlabeled += split.get("unknown", 0)
     sizes = f"{labeled:,} labels, {unlabeled:,} unlabelled and {test:,} test samples"
-    return f"{split['dataset']}, {protocol['name']} protocol{gamma}: {run.num_classes} classes, {sizes}"
+    drawn = "" if protocol["name"] == "found" else f", {protocol['name']} protocol{gamma}"
+    return f"{split['dataset']}{drawn}: {run.num_classes} classes, {sizes}"
 
 
 def environments(runs: Sequence[Run]) -> list[str]:
