@@ -22,7 +22,7 @@ from mnar.config import (
     settings_of,
 )
 from mnar.engine import EngineOptions
-from mnar.train import TrainOptions
+from mnar.train_options import TrainOptions
 
 GIVEN: dict[str, Any] = {
     "dataset": {"name": "digits"},

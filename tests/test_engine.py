@@ -22,7 +22,8 @@ from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.convolution import Convolution3x3
 from mnar.protocols import cadr, split
 from mnar.recipes import configure
-from mnar.train import Trainer, TrainOptions
+from mnar.train import Trainer
+from mnar.train_options import TrainOptions
 from mnar.types import DataSet, Task
 
 needs_cpu_only = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")

@@ -19,7 +19,7 @@ SOURCE = Path(mnar.__file__).parent
 # Each layer imports from those before it and, without a cycle, from itself.
 PARTS = ("guidances", "learners", "protocols", "datasets", "models", "inputs")
 LAYERS = (
-    ("types", "distributed", "probe", "calibration", "label_shift", "recommend"),
+    ("types", "distributed", "train_options", "probe", "calibration", "label_shift", "recommend"),
     (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint"),
     ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),

@@ -22,7 +22,7 @@ from mnar.guidances import GUIDANCES
 from mnar.learners import LEARNERS
 from mnar.models import MODELS
 from mnar.protocols import PROTOCOLS, split
-from mnar.train import TrainOptions
+from mnar.train_options import TrainOptions
 
 Options = dict[str, Any]
 

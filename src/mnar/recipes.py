@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from mnar.config import RunConfig, own_guidance, parse_setting
 from mnar.guidances import GUIDANCES, NoGuidance, class_of
 from mnar.learners import LEARNERS
-from mnar.train import TrainOptions
+from mnar.train_options import TrainOptions
 
 Sections = dict[str, Any]
 

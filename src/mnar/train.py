@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,52 +17,11 @@ from mnar.loader import Loader
 from mnar.meters import Diverged, Meters
 from mnar.models import Classifier
 from mnar.optim import Average, cosine, make_optimizer
+from mnar.train_options import TrainOptions
 from mnar.types import DataSet, Selection
 from mnar.validation import BestSoFar, evaluating
 
 NUM_SNAPSHOTS = 20  # evaluations, spread over a run, whose matrices are kept: a metrics file stays small at k = 100
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """The published recipe."""
-
-    iterations: int = 2**20
-    batch_labeled: int = 64
-    batch_unlabeled: int = 448
-    optimizer: Literal["sgd", "adam", "rmsprop"] = "sgd"
-    lr: float = 0.03
-    schedule: Literal["cosine", "constant"] = "cosine"
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    ema: float = 0.999
-    validation: float = 0.0  # share of the labels held out; the model that does best on them is the one evaluated
-    patience: int = 100  # steps without a better one, after which no other is looked for
-    log_every: int = 50
-    eval_every: int = 1000
-    save_every: int = 1000
-
-    def __post_init__(self) -> None:
-        for name in (
-            "iterations",
-            "batch_labeled",
-            "batch_unlabeled",
-            "log_every",
-            "eval_every",
-            "save_every",
-            "patience",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
-        for name, low, high in (
-            ("lr", 0, math.inf),
-            ("weight_decay", 0, math.inf),
-            ("momentum", 0, 1),
-            ("ema", 0, 1),
-            ("validation", 0, 1),
-        ):
-            if not low <= getattr(self, name) < high:
-                raise ValueError(f"train.{name} is {getattr(self, name)}; it must lie in [{low}, {high})")
 
 
 class Interrupted(RuntimeError):
@@ -136,6 +93,11 @@ class Trainer:
         """Its last step; generations are as long as each other, up to a step."""
         return (generation + 1) * self.options.iterations // self.learner.generations
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The last step before the present generation, and its own last."""
+        return self.generation_end(self.generation - 1), self.generation_end(self.generation)
+
     @torch.no_grad()
     def handed_out(self) -> Classifier:
         """The model to score, to predict with and to hand out."""
@@ -158,7 +120,7 @@ class Trainer:
     def is_refresh_due(self, step: int) -> bool:
         """Whether the guidance works on the whole unlabelled set after this step; a generation has its own warm-up."""
         guidance = self.learner.guidance
-        began, end = self.generation_end(self.generation - 1), self.generation_end(self.generation)
+        began, end = self.bounds
         is_warm = step - began >= guidance.refresh_from * (end - began)
         return guidance.refresh_every > 0 and (step - began) % guidance.refresh_every == 0 and is_warm
 
@@ -207,7 +169,7 @@ class Trainer:
     def step(self) -> None:
         """One training step: only device work, so all of it can be one CUDA graph."""
         batch = self.loader.batch()
-        began, end = self.generation_end(self.generation - 1), self.generation_end(self.generation)
+        began, end = self.bounds
         progress = (self.steps_done - began) / (end - began)
         self.learner.progress.copy_(progress)
         loss, logs = self.learner(self.network, batch)

@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from mnar import distributed
 from mnar.guidances import PRG, Chain
 from mnar.guidances.distribution_alignment import DistributionAlignment
 from mnar.types import Task
+from tests.drifting import drifting_batches
 from tests.reference.distribution_alignment import LiteralAlignment
 
 FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures.json").read_text())
@@ -33,14 +34,7 @@ def make_task(labeled_targets: Tensor | None = LABELS) -> Task:
     return Task(NUM_CLASSES, NUM_UNLABELED, labeled_targets, batch_unlabeled=BATCH)
 
 
-def random_batches(count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Predictions that prefer other classes as time goes by, in batches of any size up to the largest."""
-    generator = torch.Generator().manual_seed(0)
-    for n in range(count):
-        size = int(torch.randint(1, BATCH + 1, (), generator=generator))
-        preference = torch.tensor([math.sin(n / 20 + c) for c in range(NUM_CLASSES)])
-        logits = 3 * torch.randn(size, NUM_CLASSES, generator=generator) + preference
-        yield logits.softmax(1), torch.randint(NUM_UNLABELED, (size,), generator=generator)
+random_batches = partial(drifting_batches, num_classes=NUM_CLASSES, num_unlabeled=NUM_UNLABELED, largest=BATCH)
 
 
 def test_alignment_equals_the_golden_numbers() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -19,6 +19,7 @@ from mnar.guidances import NoGuidance
 from mnar.guidances.simpro import SMALLEST_SHARE, SimPro
 from mnar.learners import FixMatch, MixMatch
 from mnar.types import Batch, Task
+from tests.drifting import drifting_batches
 from tests.reference.simpro import LiteralSimPro, bayes, cross_entropy, label_shift_em
 
 NUM_CLASSES, NUM_UNLABELED, BATCH = 4, 37, 16
@@ -32,14 +33,7 @@ def make_task(labeled_targets: Tensor | None = LABELS) -> Task:
     return Task(NUM_CLASSES, NUM_UNLABELED, labeled_targets, batch_unlabeled=BATCH)
 
 
-def random_batches(count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Predictions that prefer other classes as time goes by, in batches of any size up to the largest."""
-    generator = torch.Generator().manual_seed(0)
-    for n in range(count):
-        size = int(torch.randint(1, BATCH + 1, (), generator=generator))
-        preference = torch.tensor([math.sin(n / 20 + c) for c in range(NUM_CLASSES)])
-        logits = 3 * torch.randn(size, NUM_CLASSES, generator=generator) + preference
-        yield logits.softmax(1), torch.randint(NUM_UNLABELED, (size,), generator=generator)
+random_batches = partial(drifting_batches, num_classes=NUM_CLASSES, num_unlabeled=NUM_UNLABELED, largest=BATCH)
 
 
 def gaussian_pool(size: int, mix: tuple[float, ...]) -> tuple[Tensor, Tensor]:
