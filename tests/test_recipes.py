@@ -11,7 +11,9 @@ from mnar.config import RunConfig
 from mnar.datasets import DATASETS
 from mnar.learners import LEARNERS
 from mnar.protocols import PROTOCOLS
-from mnar.recipes import DATASET_DEFAULTS, LEARNER_DEFAULTS, PROTOCOL_SIZES, RECIPES, Recipe, configure
+from mnar.defaults import DATASET_DEFAULTS, LEARNER_DEFAULTS, PROTOCOL_SIZES
+from mnar.recipe import Recipe
+from mnar.recipes import RECIPES, configure
 
 
 @pytest.mark.parametrize("name", RECIPES)

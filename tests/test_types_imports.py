@@ -19,8 +19,8 @@ SOURCE = Path(mnar.__file__).parent
 # Each layer imports from those before it and, without a cycle, from itself.
 PARTS = ("guidances", "learners", "protocols", "datasets", "models", "inputs")
 LAYERS = (
-    ("types", "distributed", "train_options", "probe", "calibration", "label_shift", "recommend"),
-    (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint"),
+    ("types", "distributed", "train_options", "defaults", "recipe", "probe", "calibration", "label_shift", "recommend"),
+    (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint", "paper", "suites"),
     ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),
     ("folder", "recipes"),
