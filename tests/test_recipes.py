@@ -9,9 +9,9 @@ import pytest
 
 from mnar.config import RunConfig
 from mnar.datasets import DATASETS
+from mnar.defaults import DATASET_DEFAULTS, LEARNER_DEFAULTS, PROTOCOL_SIZES
 from mnar.learners import LEARNERS
 from mnar.protocols import PROTOCOLS
-from mnar.defaults import DATASET_DEFAULTS, LEARNER_DEFAULTS, PROTOCOL_SIZES
 from mnar.recipe import Recipe
 from mnar.recipes import RECIPES, configure
 
