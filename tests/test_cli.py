@@ -212,7 +212,7 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --learner fixmatsch", r"unknown learner 'fixmatsch'; choose from \[.*'fixmatch'.*'supervised'"),
         ("train --learner fixmatch+prg", r"unknown learner 'fixmatch\+prg'; choose from \[.*'fixmatch'"),
         ("train --learner vime", r"vime is for tables, and digits has images; choose --learner from \[.*'fixmatch'"),
-        ("train --guidance prq", r"unknown guidance 'prq'; choose from \[.*'none', 'prg', 'prg_last', 'simpro'\]"),
+        ("train --guidance prq", r"unknown guidance 'prq'; choose from \[.*'none', 'prg', .*'tracking'\]"),
         ("train --learner simmatch --guidance none+prq", r"unknown guidance 'prq'; choose from \[.*'prg'"),
         ("train --learner ups --iterations 3", r"not even a step for each of 4 .*--set learner\.generations=2"),
         ("train --dataset svhn", r"unknown dataset 'svhn'; choose from \[.*'cifar10'.*'digits'"),
@@ -536,7 +536,7 @@ def test_demo_stopped_twice_goes_on_and_compares_four_methods_and_says_what_prg_
     for stop in (stop_as_kill_does, stop_as_ctrl_c_does):
         begun = set[Path]()
         with monkeypatch.context() as patch:
-            patch.setattr(side_by_side, "_num_cores", lambda: 1)  # one run at a time, and others that wait
+            patch.setattr(side_by_side, "num_cores", lambda: 1)  # one run at a time, and others that wait
             patch.setattr(mnar_demo, "METHODS", mnar_demo.METHODS[1:])  # the first is over in no time
             threading.Thread(target=stop_at_next_evaluation, args=(stop, evaluations(), begun)).start()
             stopped = mnar(*command)

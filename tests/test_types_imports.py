@@ -20,13 +20,14 @@ SOURCE = Path(mnar.__file__).parent
 PARTS = ("guidances", "learners", "protocols", "datasets", "models", "inputs")
 LAYERS = (
     ("types", "distributed", "train_options", "defaults", "recipe", "probe", "calibration", "label_shift", "recommend"),
-    (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint", "paper", "suites"),
+    (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint"),
+    ("printed_table", "paper_supplement", "paper", "suites"),
     ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),
-    ("folder", "recipes"),
+    ("folder", "recipe_list", "recipes"),
     ("split_file", "model_file", "own_defaults"),
     ("run",),
-    ("side_by_side", "image_probe", "labeled_folds"),
+    ("side_by_side", "image_probe", "labeled_folds", "bench", "bench_results"),
     ("inspect",),
     ("own_training", "estimator", "inspect_table"),
     ("demo", "display", "tensorboard", "cli"),
@@ -34,7 +35,7 @@ LAYERS = (
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}
 # Where a part may be looked up by name: what reads configurations, the assembler, and the command that lists.
-READERS_OF_TABLES = {"config", "recipes", "run", "cli"}
+READERS_OF_TABLES = {"config", "recipes", "run", "bench", "cli"}
 
 
 @cache

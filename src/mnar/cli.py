@@ -97,6 +97,67 @@ def demo(
 
 
 @app.command()
+def bench(
+    cells: Annotated[
+        list[str],
+        typer.Argument(metavar="CELLS...", help='Recipes: names, patterns ("table1/cifar10-*") or a table ("table1").'),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for runs and results.")] = Path("runs/bench"),
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Steps a run; if not given, the recipe's own.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so long, each run with an equal share of it; go on another time.")
+    ] = None,
+    data: DataFolder = None,
+    settings: Setting = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; if not given, one a core, or one on a GPU.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Train nothing, show what is there.")] = False,
+) -> None:
+    """Train cells of the paper's tables, and show ours beside the paper's.
+
+    What is done stays, what was cut off goes on: repeat the command after a stop.
+
+    Example: `mnar bench table1/cifar10-cadr-g20/fixmatch table1/cifar10-cadr-g20/fixmatch+prg --data ~/data --seeds 1
+    --iterations 65536`
+
+    Without any download: `mnar bench digits tabular-digits --seeds 5`
+    """
+    from mnar.bench import Bench
+    from mnar.bench_results import by_table, terminal_tables, what_is_missing, write_results
+
+    benched = Bench(
+        out,
+        cells,
+        seeds=range(1, seeds + 1),
+        iterations=iterations,
+        data=str(data) if data else None,
+        settings=settings or (),
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
+    try:
+        if not show:
+            with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+                bar = progress.add_task(f"{len(benched.configs)} runs", total=1.0)
+                benched.run(
+                    lambda share: progress.update(bar, completed=share), minutes=minutes, num_processes=processes
+                )
+    finally:
+        results = benched.cells()
+        written = write_results(results, out) if out.is_dir() else []
+    for title, group in by_table(results).items():
+        console.print(*terminal_tables(title, group, console.width), sep="")
+    for missing in what_is_missing(results):
+        errors.print(escape(missing), soft_wrap=True, highlight=False)
+    console.print("accuracy and GM: median of the last 20 evaluations, mean ± sd over n seeds", style="dim")
+    if written:
+        console.print(f"Results: {', '.join(map(str, written))}", soft_wrap=True, markup=False)
+    if any(cell.failures for cell in results):
+        raise typer.Exit(1)
+
+
+@app.command()
 def inspect(
     source: Annotated[Path, typer.Argument(metavar="DATA", help=OWN_DATA)],
     label: Label = None,
@@ -255,16 +316,16 @@ def evaluate(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold some.")],
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Draw one or several runs into one HTML file.
 
     Example: `mnar report runs/fixmatch runs/prg --out report.html`
     """
-    from mnar.report import read_run, write_report
+    from mnar.report import read_runs, write_report
 
-    records = [read_run(run) for run in {run.resolve(): run for run in runs}.values()]  # each once
+    records = read_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_report(records, out, title=f"{len(records)} runs" if len(records) > 1 else records[0].label)
     console.print(f"Report: {out}", soft_wrap=True, markup=False)
@@ -282,7 +343,8 @@ def list_parts(
     Example: `mnar list guidances`
     """
     from mnar.config import SECTIONS, TABLES, options_of
-    from mnar.recipes import RECIPES
+    from mnar.recipe_list import listing
+    from mnar.recipes import RECIPES, TITLES
 
     kinds = {f"{section}s": (section, table) for section, table in TABLES.items()}
     kinds |= {section: (section, {"": make}) for section, make in SECTIONS.items()}
@@ -298,9 +360,8 @@ def list_parts(
                 if section in ABOUT:
                     console.print(f"      [dim]{escape(ABOUT[section](make))}[/dim]", highlight=False, soft_wrap=True)
     if kind in (None, "recipes"):
-        console.print("[bold]recipes[/bold]  [dim]with the paper's accuracy[/dim]")
-        for name, recipe in RECIPES.items():
-            console.print(f"  {name}  [dim]{recipe.printed}[/dim]", highlight=False, soft_wrap=True)
+        console.print("[bold]recipes[/bold]  [dim]--recipe NAME; the paper's accuracy and geometric mean (GM), %[/dim]")
+        console.print("\n".join(listing(RECIPES, TITLES)), markup=False, highlight=False, soft_wrap=True)
 
 
 def _about_learner(learner: Callable[..., Any]) -> str:

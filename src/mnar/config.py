@@ -181,7 +181,7 @@ def own_guidance(learner: str) -> dict[str, Any]:
 
 def options_of(section: str, make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The options of a part, in the order of its signature."""
-    parameters = inspect.signature(make).parameters
+    parameters = _signature(make).parameters
     return {name: p for name, p in parameters.items() if name not in SUPPLIED[section]}
 
 
@@ -254,6 +254,12 @@ def _choose(section: str, given: Any, where: str | None = None) -> Choice:
     )
 
 
+@functools.cache
+def _signature(make: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(make)
+
+
+@functools.cache
 def _hints(make: Callable[..., Any]) -> dict[str, Any]:
     while isinstance(make, functools.partial):
         make = make.func

@@ -18,6 +18,13 @@ _TABULAR_TRAINING: Sections = {
     "eval_every": 100,
 }
 
+_PIXEL_TABLE: Sections = {
+    "protocol": {"name": "cadr", "gamma": 20},
+    "model": {"name": "encoder_mlp"},
+    "learner": {"name": "vime", "bounded": True},  # grey levels in 0..1
+    "train": _TABULAR_TRAINING,
+}
+
 # What differs from the published recipe, which is the default of every constructor.
 DATASET_DEFAULTS: dict[str, Sections] = {
     "digits": {
@@ -36,6 +43,11 @@ DATASET_DEFAULTS: dict[str, Sections] = {
     },
     "cifar10": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
     "cifar100": {"protocol": {"name": "cadr", "gamma": 50}, "model": {"name": "wide_resnet", "width": 8}},
+    "cifar10n_agreement": {"protocol": {"name": "found", "num_labels": 400}, "model": {"name": "wide_resnet"}},
+    "cifar100n_agreement": {
+        "protocol": {"name": "found", "num_labels": 800},
+        "model": {"name": "wide_resnet", "width": 8},
+    },
     "mini_imagenet": {
         "protocol": {"name": "cadr", "gamma": 50, "rounding": "floor"},
         "model": {"name": "resnet18"},
@@ -46,12 +58,8 @@ DATASET_DEFAULTS: dict[str, Sections] = {
         "model": {"name": "wide_resnet", "depth": 10},
         "augment": {"padding": 2, "flip": False},
     },
-    "mnist_tabular": {
-        "protocol": {"name": "cadr", "gamma": 20},
-        "model": {"name": "encoder_mlp"},
-        "learner": {"name": "vime", "bounded": True},  # grey levels in 0..1
-        "train": _TABULAR_TRAINING,
-    },
+    "mnist_tabular": _PIXEL_TABLE,
+    "digits_tabular": _PIXEL_TABLE,
     "own": {"protocol": {"name": "found"}, "model": {"name": "mlp"}},
     "npz": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
 }
@@ -76,6 +84,12 @@ PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {
         "learner": {"name": "ups", "generations": 4, "positive_uncertainty": 0.2, "negative_uncertainty": 0.05},
         "train": {"iterations": 3600},
     },
+    # Stopped by a tenth of 40 labels, PRG ends near chance, and ten rounds over 1,297 rows make no encoder. So what
+    # docs/methods/vime.md advises for a table of one's own, on an encoder of a thousand steps; docs/suite.md.
+    ("vime", "digits_tabular"): {
+        "learner": {"name": "vime", "consistency": "ce", "pretraining_epochs": 50},
+        "train": {"batch_labeled": 64, "validation": 0.0, "eval_every": 10},
+    },
 }
 # What a guidance needs to know of a data set.
 GUIDANCE_DEFAULTS: dict[tuple[str, str], Sections] = {
@@ -96,5 +110,6 @@ PROTOCOL_SIZES: dict[str, Sections] = {
         ("cifar100", 500, 150, 300),
         ("mini_imagenet", 500, 150, 300),
         ("digits", 100, 40, 80),
+        ("digits_tabular", 100, 40, 80),
     )
 }

@@ -57,6 +57,10 @@ class Silent:
     def warning(self, text: str) -> None: ...
 
 
+class InUse(FileExistsError):
+    """Another process writes to this folder now."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time; the lock goes with the process, even after kill -9."""
@@ -65,7 +69,7 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
-            raise FileExistsError(
+            raise InUse(
                 f"{folder} is in use by process {file.read().strip() or '?'}; wait for it, or choose another --out"
             ) from error
         file.truncate(0)
@@ -95,20 +99,25 @@ def forget_metrics_after(folder: Path, step: int) -> list[dict[str, Any]]:
 
 
 class StopFlag:
-    """Set by a signal, so that training ends after the step it is in."""
+    """Set by a signal, or once the time is up, so that training ends after the step it is in."""
 
-    def __init__(self) -> None:
-        self.is_set = False
+    def __init__(self, until: float | None = None) -> None:
+        self.was_asked, self.until = False, until
+
+    @property
+    def is_set(self) -> bool:
+        return self.was_asked or (self.until is not None and time.monotonic() >= self.until)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.is_set and number == signal.SIGINT:
+        if self.was_asked and number == signal.SIGINT:
             raise KeyboardInterrupt  # asked twice: now
-        self.is_set = True
+        self.was_asked = True
 
 
 @contextmanager
-def stopping_on_signals() -> Iterator[StopFlag]:
-    flag = StopFlag()
+def stopping_on_signals(until: float | None = None) -> Iterator[StopFlag]:
+    """`until` is a time of `time.monotonic()`, which no clock that is set can change."""
+    flag = StopFlag(until)
     try:
         before = {number: signal.signal(number, flag) for number in STOPPING_SIGNALS}
     except ValueError:  # not the main thread: signals are somebody else's business
@@ -139,7 +148,10 @@ class RunRecorder:
         self.saved_step = self.last_step = first_step
         self.lines = forget_metrics_after(folder, first_step)
         config = read_config(folder)
-        self.config, self.guided = config.to_yaml(), any(part.name != "none" for part in config.guidance.chain)
+        self.config, self.guided = (
+            config.to_yaml(),
+            any(part.name not in ("none", "tracking") for part in config.guidance.chain),
+        )
         self.began = time.monotonic()
         self.machine = _machine(trainer.engine.device)
         self.earlier_sessions = _sessions(folder)

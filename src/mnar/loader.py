@@ -61,16 +61,16 @@ class Loader:
         self.on_device = fits(data.train_x.nbytes, device) if on_device is None else on_device
         # uint8 on the device: a quarter of float32's memory; cast after the crop
         self._inputs = data.train_x.to(device) if self.on_device else data.train_x
-        self._targets = data.train_y.to(device)
         self._given_rows = torch.from_numpy(split.labeled_index).to(device)
+        self._given_labels = data.labels.to(device)[self._given_rows]
         self._unlabeled_rows = torch.from_numpy(split.unlabeled_index).to(device)
         with_label = split.labeled_index if held_out is None else np.append(split.labeled_index, held_out)
         self._with_label = torch.from_numpy(with_label).to(device)
-        self._labeled_rows, self._labels = self._given_rows, self._targets[self._given_rows]
+        self._labeled_rows, self._labels = self._given_rows, self._given_labels
         self.selection: Selection | None = None  # what the last generation handed on
         self._pool: npt.NDArray[np.int64] | None = None  # None: all of the unlabelled set
         # For scores only; no learner sees it. Where some are unknown all are: those known are trained on, and flatter.
-        self.unlabeled_targets = self._targets[self._unlabeled_rows]
+        self.unlabeled_targets = data.train_y.to(device)[self._unlabeled_rows]
         if (self.unlabeled_targets < 0).any():
             self.unlabeled_targets = torch.full_like(self.unlabeled_targets, -1)
         # Fixed addresses, for CUDA graphs.
@@ -99,7 +99,7 @@ class Loader:
         """From now on the labelled set is the given one and what was selected; the selection before it is forgotten."""
         rows, labels = selection.rows.to(self.device), selection.labels.to(self.device)
         self._labeled_rows = torch.cat([self._given_rows, self._unlabeled_rows[rows]])
-        self._labels = torch.cat([self._targets[self._given_rows], labels])
+        self._labels = torch.cat([self._given_labels, labels])
         self.num_labeled = len(self._labels)
         is_pool = selection.pool is not None and len(selection.pool) > 0
         self._pool = selection.pool.cpu().numpy() if is_pool else None  # type: ignore[union-attr]

@@ -41,4 +41,4 @@ class Recipe(NamedTuple):
 def _printed(mean: float | None, deviation: float | None) -> str:
     if mean is None:
         return "–"
-    return f"{mean}" if deviation is None else f"{mean} ± {deviation}"
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"

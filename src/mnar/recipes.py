@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mnar import paper, suites
 from mnar.config import RunConfig, own_guidance, parse_setting
 from mnar.defaults import (
     DATASET_DEFAULTS,
@@ -19,12 +20,11 @@ from mnar.defaults import (
 )
 from mnar.guidances import GUIDANCES, NoGuidance, class_of
 from mnar.learners import LEARNERS
-from mnar.paper import PAPER
 from mnar.recipe import Recipe
-from mnar.suites import SUITES
 from mnar.train_options import TrainOptions
 
-RECIPES: dict[str, Recipe] = {**PAPER, **SUITES}
+RECIPES: dict[str, Recipe] = {**paper.PAPER, **suites.SUITES}
+TITLES: dict[str, str] = {**paper.TITLES, **suites.TITLES}  # of the tables, by the first part of a recipe's name
 
 
 def configure(

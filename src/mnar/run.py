@@ -52,8 +52,19 @@ NUM_CHECKED = 100  # samples that are looked at before training
 LEFT_BY_A_KILL = (LOCK, f"{CONFIG}.part")  # what a run leaves that was killed before it began
 
 
-def new_run(config: RunConfig, folder: Path, display: Display | None = None, *, root: Path | None = None) -> None:
-    """Train `config` into a new run folder; `root` names the data if they are elsewhere than it says."""
+def new_run(
+    config: RunConfig,
+    folder: Path,
+    display: Display | None = None,
+    *,
+    root: Path | None = None,
+    until: float | None = None,
+) -> None:
+    """Train `config` into a new run folder.
+
+    `root` names the data if they are elsewhere than it says. `until`, a time of `time.monotonic()`, is when to stop
+    and save as if asked to.
+    """
     _refuse_used(folder)
     # All that can be wrong with the input comes out here, before anything is written.
     data = load_data(config, root)
@@ -66,16 +77,22 @@ def new_run(config: RunConfig, folder: Path, display: Display | None = None, *, 
         _refuse_used(folder)  # by another process, meanwhile
         checkpoint.write_atomically(folder / CONFIG, config.to_yaml())
         checkpoint.write_atomically(folder / SPLIT, json.dumps(describe_split(config, data, rows)))
-        _pretrain(trainer, config, folder, display, root=root)
-        _train(trainer, data, folder, 0, display or Silent())
+        _pretrain(trainer, config, folder, display, root=root, until=until)
+        _train(trainer, data, folder, 0, display or Silent(), until)
 
 
 def resume_run(
-    folder: Path, display: Display | None = None, *, root: Path | None = None, settings: Iterable[str] = ()
+    folder: Path,
+    display: Display | None = None,
+    *,
+    root: Path | None = None,
+    settings: Iterable[str] = (),
+    until: float | None = None,
 ) -> None:
     """Go on with the run in `folder`, which knows its configuration.
 
-    On another machine, `root` names the data if it has moved, and `settings` may change the engine's options.
+    On another machine, `root` names the data if it has moved, and `settings` may change the engine's options. `until`
+    is as in `new_run`.
     """
     display = display or Silent()
     config = read_config(folder).with_engine(settings)
@@ -90,8 +107,8 @@ def resume_run(
             trainer.load_state_dict(state)
         if first_step == 0:
             _take_encoder(trainer, config.learner.options.get("encoder"))
-            _pretrain(trainer, config, folder, display, root=root, settings=settings)
-        _train(trainer, data, folder, first_step, display)
+            _pretrain(trainer, config, folder, display, root=root, settings=settings, until=until)
+        _train(trainer, data, folder, first_step, display, until)
 
 
 def _classes_without_labels(trainer: Trainer, data: DataSet) -> list[str]:
@@ -118,7 +135,7 @@ def load_data(config: RunConfig, root: Path | None = None) -> DataSet:
 
 def make_split(config: RunConfig, data: DataSet) -> Split:
     counts = PROTOCOLS[config.protocol.name](len(data.class_names), **config.protocol.options)
-    return split(data.train_y, counts, seed=config.seed, **config.split)
+    return split(data.labels, counts, seed=config.seed, **config.split)
 
 
 def make_model(config: RunConfig, data: DataSet, backbone: Network | None = None) -> Classifier:
@@ -150,11 +167,11 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: Networ
     if options.validation:
         rows, validation_index = hold_out(rows, options.validation, seed=config.seed)
         validation_rows = torch.from_numpy(validation_index)
-        held_out = data.train_x[validation_rows], data.train_y[validation_rows]
+        held_out = data.train_x[validation_rows], data.labels[validation_rows]
     task = Task(
         num_classes=len(data.class_names),
         num_unlabeled=len(rows.unlabeled_index),
-        labeled_targets=data.train_y[torch.from_numpy(rows.labeled_index)],
+        labeled_targets=data.labels[torch.from_numpy(rows.labeled_index)],
         batch_labeled=options.batch_labeled,
         batch_unlabeled=options.batch_unlabeled,
     )
@@ -270,6 +287,7 @@ def _pretrain(
     *,
     root: Path | None = None,
     settings: Iterable[str] = (),
+    until: float | None = None,
 ) -> None:
     """Give the model its encoder, where the learner stands on one and none was named: from a run of its own."""
     if trainer.learner.pretrained_by is None or config.learner.options["encoder"]:
@@ -280,9 +298,10 @@ def _pretrain(
         try:
             with torch.random.fork_rng(devices):  # the run after it draws the same, resumed or not
                 if (stage / CONFIG).exists():
-                    resume_run(stage, display, root=root, settings=settings)
+                    resume_run(stage, display, root=root, settings=settings, until=until)
                 else:
-                    new_run(pretraining_config(config, trainer.loader.num_unlabeled), stage, display, root=root)
+                    first = pretraining_config(config, trainer.loader.num_unlabeled)
+                    new_run(first, stage, display, root=root, until=until)
         except Interrupted as error:
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"pretraining {stopped}; saved. Go on with: {resume_command(folder)}") from error
@@ -332,8 +351,10 @@ def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
     )
 
 
-def _train(trainer: Trainer, data: DataSet, folder: Path, first_step: int, display: Display) -> None:
-    with stopping_on_signals() as stop:
+def _train(
+    trainer: Trainer, data: DataSet, folder: Path, first_step: int, display: Display, until: float | None
+) -> None:
+    with stopping_on_signals(until) as stop:
         recorder = RunRecorder(folder, trainer, data.class_names, first_step, display, stop)
         display.started(read_config(folder), first_step)
         for note in data.notes if first_step == 0 else ():

@@ -31,12 +31,12 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, A
         "dataset": Path(config.dataset.options["root"]).stem if config.dataset.name == "own" else config.dataset.name,
         "seed": config.seed,
         "class_names": list(data.class_names),
-        "labeled": counts(data.train_y[torch.from_numpy(rows.labeled_index)]),
+        "labeled": counts(data.labels[torch.from_numpy(rows.labeled_index)]),
         "unlabeled": counts(pool),
         "unknown": int((pool < 0).sum()),  # of the unlabelled ones: nobody knows their class
         "test": counts(data.test_y),
         "test_is_trained_on": data.test_is_trained_on,
-        "held_out": counts(data.train_y[torch.from_numpy(held_out)]),  # of the labelled ones, for train.validation
+        "held_out": counts(data.labels[torch.from_numpy(held_out)]),  # of the labelled ones, for train.validation
         "hash": digest.hexdigest(),
         "data_hash": _data_hash(data),
     }
@@ -58,6 +58,7 @@ def _data_hash(data: DataSet) -> str:
     if data.fingerprint is not None:
         return data.fingerprint
     checksum = 0
-    for part in (data.train_x, data.train_y, data.test_x, data.test_y):
-        checksum = zlib.crc32(part.numpy().data, checksum)
+    for part in (data.train_x, data.train_y, data.test_x, data.test_y, data.given_y):
+        if part is not None:
+            checksum = zlib.crc32(part.numpy().data, checksum)
     return f"{checksum:08x}"

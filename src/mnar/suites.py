@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+from mnar.defaults import DATASET_DEFAULTS
+from mnar.printed_table import balanced, cadr, darp, own, recipes_of
 from mnar.recipe import Recipe
 
+TITLES: dict[str, str] = {
+    "digits": "Every protocol in small: digits as images",
+    "tabular-digits": "Every protocol in small: digits as a table",
+    "agreement": "CIFAR with human labels, kept where annotators agree",
+}
 
-def _digits() -> dict[str, Recipe]:
-    """Every protocol on digits, which need no download."""
-    return {}
+
+def _small(table: str, dataset: str, methods: tuple[str, ...]) -> dict[str, Recipe]:
+    """Every protocol of the paper on digits, which need no download; the sizes suit classes of 126 samples."""
+    settings = [cadr(dataset, 20), own(dataset, 40, 10), own(dataset, 100, 40, 10)]
+    settings += [darp(dataset, 100, 100), darp(dataset, 100, 100, reverse=True)]
+    settings += [balanced(dataset, 40, 100), balanced(dataset, 40)]
+    settings = [setting._replace(name=setting.name.removeprefix("digits-")) for setting in settings]
+    text = "\n".join(f"{method} {'? ' * len(settings)}" for method in methods)
+    return recipes_of(table, settings, text)
 
 
 def _agreement() -> dict[str, Recipe]:
     """CIFAR with human labels, where a label is kept only if annotators agree."""
-    return {}
+    methods = [("supervised", "none")]
+    methods += [("fixmatch", guidance) for guidance in ("none", "prg", "prg_last", "cadr", "simpro", "cdmad")]
+    return {
+        f"agreement/{images}/{learner}{'' if guidance == 'none' else f'+{guidance}'}": Recipe(
+            {
+                "dataset": {"name": f"{images}_agreement"},
+                "protocol": DATASET_DEFAULTS[f"{images}_agreement"]["protocol"],
+                "learner": {"name": learner},
+                "guidance": {"name": guidance},
+            }
+        )
+        for images in ("cifar10n", "cifar100n")
+        for learner, guidance in methods
+    }
 
 
-SUITES: dict[str, Recipe] = {**_digits(), **_agreement()}
+SUITES: dict[str, Recipe] = {
+    **_small("digits", "digits", ("fixmatch", "fixmatch+cadr", "fixmatch+prg", "fixmatch+prg_last")),
+    **_small("tabular-digits", "digits_tabular", ("vime", "vime+prg", "vime+prg_last")),
+    **_agreement(),
+}

@@ -61,6 +61,12 @@ class Counts(NamedTuple):
     unlabeled: tuple[int, ...] | None = None  # drawn besides the labelled ones; None: all that is left
 
 
+class Thinned(NamedTuple):
+    """So many of the labels that are there, whatever their class."""
+
+    num_labels: int
+
+
 class Split(NamedTuple):
     """Which rows of the training set are labelled, and which are unlabelled."""
 
@@ -91,6 +97,12 @@ class DataSet(NamedTuple):
     fingerprint: str | None = None  # tells other data apart, where reading all of it would take long
     test_is_trained_on: bool = False  # of own data with too few labels to hold some out: scores then flatter
     notes: tuple[str, ...] = ()  # what was skipped or guessed while reading, or looks odd
+    given_y: Tensor | None = None  # labels as people gave them, -1 where they gave none; None: train_y
+
+    @property
+    def labels(self) -> Tensor:
+        """What there is to train on: right or wrong, while train_y is the truth, which pseudo-labels are scored by."""
+        return self.train_y if self.given_y is None else self.given_y
 
     @property
     def is_image(self) -> bool:

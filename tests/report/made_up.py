@@ -18,10 +18,12 @@ OPTIONS: dict[str, dict[str, float]] = {
     "fixmatch": {"threshold": 0.95},
     "simmatch": {"threshold": 0.95},
     "none": {},
+    "tracking": {"window": 128},
     "distribution_alignment": {"window": 32},
     "prg": {"alpha": 1.0},
     "prg_last": {"alpha": 3.0},
 }
+ALIGNED = {"name": "distribution_alignment", "window": 32}
 FAIRNESS = {"none": 0.3, "prg": 0.75, "prg_last": 0.95}  # 1: the rarest class is learnt as well as the others
 TEST_PER_CLASS = 36
 
@@ -126,6 +128,7 @@ def evaluation(
         line["pseudo"] = {"share": (shares.sum(0) / k).tolist(), "error": error, "precision": recall.tolist()}
         line["pseudo"]["accepted"] = int(900 * learnt)
         line["train"]["mask_rate"] = 0.95 * learnt * (1 - 0.3 * bias)
+        matrices["pseudo_confusion"] = [[*row, 5] for row in confusion.tolist()]
     if guidance != "none":
         expected = 60 * np.exp(-4 * progress) * rng.gamma(0.6, 1.0, (k, k)) * (0.3 + rarity[:, None])
         transitions = rng.poisson(expected * (1 - np.eye(k)))

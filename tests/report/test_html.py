@@ -1,13 +1,17 @@
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from mnar.report import Run, html, read_run, write_report
+from mnar.report import Run, by_setting, comparisons, curves, html, read_run, write_report
+from tests.report.drawn import words
 from tests.report.made_up import METHODS, run_with, write_run
+
+NUM_FIGURES = len(html.PLATES) + 1  # with one setting: nothing to compare, but its labels
 
 
 def without_figures(page: str) -> str:
@@ -29,14 +33,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_page_has_every_method_every_figure_and_what_prg_changed(page: str) -> None:
     for learner, guidance in METHODS:
         assert (learner if guidance == "none" else f"{learner} + {guidance}") in page
-    assert page.count("<img ") == page.count("data:image/svg+xml;base64,") == len(html.PLATES)
+    assert page.count("<img ") == page.count("data:image/svg+xml;base64,") == NUM_FIGURES
     assert "Against fixmatch, fixmatch + prg raised test accuracy" in page
     assert "Four methods, &lt;two&gt; seeds" in page
 
 
 def test_every_figure_has_alternative_text_and_says_how_to_read_it(page: str) -> None:
-    assert len(re.findall(r'<img [^>]*alt="[^"]{40,}"', page)) == len(html.PLATES)
-    assert page.count("<figcaption>") == len(html.PLATES)
+    assert len(re.findall(r'<img [^>]*alt="[^"]{40,}"', page)) == NUM_FIGURES
+    assert page.count("<figcaption>") == NUM_FIGURES
 
 
 def test_the_page_loads_nothing_and_executes_nothing(page: str) -> None:
@@ -62,7 +66,7 @@ def test_a_single_supervised_run_has_a_page_without_pseudo_label_figures(tmp_pat
     run = read_run(write_run(tmp_path / "run", "supervised", "none"))
     write_report([run], tmp_path / "report.html", title="One run", lead="A lead of one's own.")
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<img ") == 3  # curves, confusion, shares
+    assert page.count("<img ") == 5  # labels, curves, confusion, precision and recall, shares
     assert "A lead of one&#39;s own." in page
     assert "±" not in re.findall(r"<tbody>.*?</tbody>", page, re.DOTALL)[0]
 
@@ -85,6 +89,61 @@ def test_the_old_page_stays_when_drawing_fails(tmp_path: Path, monkeypatch: pyte
         write_report([run_with("fixmatch", "none", accuracy=[0.5])], path, title="New")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("draw", [comparisons.label_distributions, *(plate.draw for plate in html.PLATES)])
+def test_ten_classes_are_named_and_a_hundred_ranked(tmp_path: Path, draw: Callable[..., Figure | None]) -> None:
+    for k in (10, 100):
+        names = [f"name{i}" for i in range(k)]
+        settings = by_setting([read_run(write_run(tmp_path / str(k), "fixmatch", "prg", class_names=names))])
+        figure = draw(settings if draw is comparisons.label_distributions else settings[0].methods)
+        assert figure is not None
+        shows_classes = draw not in (curves.learning_curves, curves.pseudo_label_health)
+        assert set(names) & words(figure) == (set(names) if shows_classes and k == 10 else set())
+        assert len(words(figure)) < 110
+
+
+@pytest.fixture
+def outlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures with nothing in them, which are drawn at once."""
+    empty = [plate._replace(draw=lambda parts: Figure()) for plate in (*html.OVERVIEWS, *html.PLATES)]
+    monkeypatch.setattr(html, "OVERVIEWS", empty[: len(html.OVERVIEWS)])
+    monkeypatch.setattr(html, "PLATES", empty[len(html.OVERVIEWS) :])
+
+
+@pytest.mark.usefixtures("outlines")
+def test_each_setting_has_a_section_of_its_own_with_what_prg_changed_there(tmp_path: Path) -> None:
+    runs = [
+        run_with("fixmatch", guidance, accuracy=[accuracy])
+        for guidance, accuracy in (("none", 0.5), ("prg", 0.6), ("none", 0.3), ("prg", 0.2))
+    ]
+    for run in runs[2:]:
+        run.config["protocol"]["gamma"] = 50.0
+    write_report(runs, tmp_path / "report.html", title="Two settings")
+    page = (tmp_path / "report.html").read_text()
+    before, first, second = page.split('<details class="setting"')
+    assert page.count("<img ") == len(html.OVERVIEWS) + 2 * len(html.PLATES)
+    assert before.count('class="setting">cadr γ=') == 2, "the summary"
+    assert first.startswith(" open>\n<summary>cadr γ=20</summary>")
+    assert "raised test accuracy from 50.0 to 60.0" in first
+    assert second.startswith(">\n<summary>cadr γ=50</summary>")
+    assert "lowered test accuracy from 30.0 to 20.0" in second
+
+
+@pytest.mark.usefixtures("outlines")
+def test_what_is_too_much_for_a_page_is_left_out_and_said(tmp_path: Path) -> None:
+    many_settings = [run_with("fixmatch", "none", accuracy=[0.5]) for _ in range(11)]
+    for gamma, run in enumerate(many_settings):
+        run.config["protocol"]["gamma"] = gamma
+    many_methods = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=float(alpha)) for alpha in range(12)]
+    for runs, said in (
+        (many_settings, ("Of 11 settings, the first 8.", "the first 8 of 11 settings are drawn")),
+        (many_methods, ("Of 12 methods, the first 8.",)),
+    ):
+        write_report(runs, tmp_path / "report.html", title="Many")
+        page = (tmp_path / "report.html").read_text()
+        assert all(text in page for text in said)
+        assert page.count('<tr>\n        <th scope="row"><span class="swatch"') == len(runs), "the summary has all"
 
 
 def test_no_runs_is_an_error_with_the_remedy(tmp_path: Path) -> None:

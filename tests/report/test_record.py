@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnar.report import by_method, read_run
-from tests.report.made_up import run_with, write_run
+from mnar.report import find_runs, read_run, read_runs
+from tests.report.made_up import ALIGNED, run_with, write_run
 
 
 def test_a_half_written_last_line_is_ignored(tmp_path: Path) -> None:
@@ -55,9 +55,6 @@ def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
         read_run(tmp_path / "nowhere")
 
 
-ALIGNED = {"name": "distribution_alignment", "window": 32}
-
-
 @pytest.mark.parametrize(
     ("learner", "guidance", "after", "label"),
     [
@@ -72,6 +69,7 @@ ALIGNED = {"name": "distribution_alignment", "window": 32}
         ("simmatch", "none", None, "simmatch without distribution_alignment"),
         ("simmatch", "prg", None, "simmatch without distribution_alignment + prg"),
         ("simmatch", "prg", {"name": "none"}, "simmatch without distribution_alignment + prg"),
+        ("fixmatch", "tracking", None, "fixmatch + tracking"),
         ("simmatch", "distribution_alignment", {"name": "prg"}, "simmatch + prg + distribution_alignment"),
     ],
 )
@@ -93,37 +91,46 @@ def test_a_series_has_the_steps_that_recorded_it_and_nan_for_null(tmp_path: Path
     np.testing.assert_array_equal(errors, [[np.nan, 0.25]])
 
 
-def test_runs_that_differ_in_their_seed_alone_share_a_method() -> None:
-    runs = [run_with("fixmatch", name, accuracy=[0.5], seed=seed) for seed in (1, 2) for name in ("none", "prg")]
-    assert {name: [run.config["seed"] for run in group] for name, group in by_method(runs).items()} == {
-        "fixmatch": [1, 2],
-        "fixmatch + prg": [1, 2],
-    }
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    """Runs as `mnar bench` leaves them, one with a stage that came first."""
+    for name in ("none/seed-1", "prg/seed-10", "prg/seed-2"):
+        write_run(tmp_path / "bench" / "runs" / name, num_evaluations=2)
+    write_run(tmp_path / "bench" / "runs" / "none" / "seed-1" / "pretraining", num_evaluations=2)
+    (tmp_path / "bench" / "results.json").write_text("{}")
+    return tmp_path / "bench"
 
 
-def test_seeds_run_on_other_machines_share_a_method() -> None:
-    here, there = (run_with("fixmatch", "prg", accuracy=[0.5], seed=seed) for seed in (1, 2))
-    here.config["engine"] = {"device": "cpu", "compile": False}
-    there.config["engine"] = {"device": "cuda", "compile": True}
-    there.config["dataset"]["root"] = "/mnt/data"
-    assert here.method == there.method
-    assert by_method([here, there]) == {"fixmatch + prg": [here, there]}
+def test_runs_are_found_at_any_depth_in_natural_order_and_each_once(bench: Path) -> None:
+    runs = bench / "runs"
+    expected = [runs / "none" / "seed-1", runs / "prg" / "seed-2", runs / "prg" / "seed-10"]
+    assert find_runs([bench]) == expected
+    assert find_runs([runs / "prg" / "seed-10", bench]) == [expected[2], *expected[:2]]
+    assert [run.folder for run in read_runs([bench])] == expected
 
 
-def test_equal_labels_are_told_apart_by_the_settings_that_differ() -> None:
-    runs = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (1.0, 3.0)]
-    assert list(by_method(runs)) == ["fixmatch + prg (guidance.alpha=1.0)", "fixmatch + prg (guidance.alpha=3.0)"]
+def test_a_stage_of_a_run_that_has_nothing_itself_yet_is_no_run(bench: Path) -> None:
+    (bench / "runs" / "none" / "seed-1" / "metrics.jsonl").unlink()
+    assert len(find_runs([bench])) == 2
 
 
-def test_chains_with_equal_labels_are_told_apart_by_the_options_within_them() -> None:
-    runs = [run_with("simmatch", "prg", accuracy=[0.5], after={**ALIGNED, "window": window}) for window in (32, 64)]
-    assert list(by_method(runs)) == [
-        "simmatch + prg (guidance.after.window=32)",
-        "simmatch + prg (guidance.after.window=64)",
-    ]
+@pytest.mark.parametrize("missing", ["config.yaml", "metrics.jsonl", ""])
+def test_a_folder_without_runs_is_an_error_that_names_it(tmp_path: Path, missing: str) -> None:
+    folder = tmp_path
+    if missing:
+        folder = write_run(tmp_path / "run", num_evaluations=2)
+        (folder / missing).unlink()
+    with pytest.raises(FileNotFoundError, match=f"no run folder in {re.escape(str(folder))}: nothing there"):
+        find_runs([folder])
+    with pytest.raises(FileNotFoundError, match="no run folder at nowhere"):
+        find_runs([Path("nowhere")])
 
 
-def test_a_setting_that_is_null_equals_one_that_is_absent() -> None:
-    runs = [run_with("fixmatch", "prg", accuracy=[0.5], seed=1), run_with("fixmatch", "prg", accuracy=[0.5], seed=2)]
-    runs[0].config["guidance"]["warmup"] = None
-    assert len(by_method(runs)) == 1
+def test_a_run_not_evaluated_yet_is_left_out_with_a_warning_if_there_are_others(bench: Path) -> None:
+    begun = bench / "runs" / "prg" / "seed-2"
+    (begun / "metrics.jsonl").write_text("")
+    (begun / "environment.json").unlink()
+    with pytest.warns(UserWarning, match=f"left out: no evaluation in metrics.jsonl of {re.escape(str(begun))}"):
+        assert len(read_runs([bench])) == 2
+    with pytest.raises(ValueError, match="no evaluation in metrics"):
+        read_runs([begun])

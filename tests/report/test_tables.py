@@ -1,7 +1,8 @@
 import pytest
 
-from mnar.report import Spread, summary
+from mnar.report import Spread, by_setting, summary
 from mnar.report.tables import run_rows, settings
+from tests.report.drawn import methods_of
 from tests.report.made_up import run_with
 
 
@@ -31,7 +32,7 @@ def test_a_spread_prints_as_percent_with_one_decimal() -> None:
 
 def test_settings_fall_into_those_that_differ_and_those_shared() -> None:
     runs = [run_with("fixmatch", "none", accuracy=[0.5]), run_with("fixmatch", "prg", accuracy=[0.5], seed=2)]
-    different, shared = settings(runs)
+    different, shared = settings(methods_of(runs))
     assert different == {"guidance.name": ["none", "prg"], "guidance.alpha": [None, 1.0]}
     assert shared["learner.threshold"] == 0.95
     assert "seed" not in shared
@@ -43,7 +44,7 @@ def test_a_run_row_adds_up_its_sessions() -> None:
         {"from_step": 0, "to_step": 5, "seconds": 60.0, "images_per_second": 100.0},
         {"from_step": 5, "to_step": 10, "seconds": 30.0, "images_per_second": 400.0},
     ]
-    (row,) = run_rows([run])
+    (row,) = run_rows(by_setting([run]))
     assert row.minutes == 1.5
     assert row.images_per_second == pytest.approx((60 * 100 + 30 * 400) / 90)
     assert row.finished
@@ -52,4 +53,4 @@ def test_a_run_row_adds_up_its_sessions() -> None:
 def test_a_run_short_of_its_iterations_is_unfinished() -> None:
     run = run_with("fixmatch", "none", accuracy=[0.5, 0.6])
     run.config["train"]["iterations"] = 1000
-    assert not run_rows([run])[0].finished
+    assert not run_rows(by_setting([run]))[0].finished

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from mnar.datasets.cifar import cifar10, cifar100
+from mnar.datasets.cifar_n import cifar10n_agreement, cifar100n_agreement
 from mnar.datasets.digits import digits
+from mnar.datasets.digits_tabular import digits_tabular
 from mnar.datasets.mini_imagenet import mini_imagenet
 from mnar.datasets.mnist import mnist
 from mnar.datasets.mnist_tabular import mnist_tabular
@@ -13,8 +15,11 @@ from mnar.types import DataSet
 
 DATASETS: dict[str, Callable[..., DataSet]] = {
     "digits": digits,
+    "digits_tabular": digits_tabular,
     "cifar10": cifar10,
     "cifar100": cifar100,
+    "cifar10n_agreement": cifar10n_agreement,
+    "cifar100n_agreement": cifar100n_agreement,
     "mnist": mnist,
     "mnist_tabular": mnist_tabular,
     "mini_imagenet": mini_imagenet,
@@ -22,4 +27,17 @@ DATASETS: dict[str, Callable[..., DataSet]] = {
     "own": own,
 }
 
-__all__ = ["DATASETS", "cifar10", "cifar100", "digits", "mini_imagenet", "mnist", "mnist_tabular", "npz", "own"]
+__all__ = [
+    "DATASETS",
+    "cifar10",
+    "cifar10n_agreement",
+    "cifar100",
+    "cifar100n_agreement",
+    "digits",
+    "digits_tabular",
+    "mini_imagenet",
+    "mnist",
+    "mnist_tabular",
+    "npz",
+    "own",
+]

@@ -37,6 +37,7 @@ def cifar10(root: Path | None = None) -> DataSet:
         root,
         Layout("cifar-10-batches-py", (*batches, "test_batch")),
         Layout("cifar-10-batches-py", ("cifar10-part*.npz",)),
+        built_by="unpack cifar-10-python.tar.gz of its authors there",
     )
     return _data_set(
         files,
@@ -53,6 +54,7 @@ def cifar100(root: Path | None = None) -> DataSet:
         root,
         Layout("cifar-100-python", ("train", "test")),
         Layout("cifar-100-python", ("cifar100-part*.npz",)),
+        built_by="unpack cifar-100-python.tar.gz of its authors there",
     )
     return _data_set(
         files,

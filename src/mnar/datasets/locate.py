@@ -11,8 +11,8 @@ class Layout(NamedTuple):
     files: tuple[str, ...]  # names or glob patterns; each must be there
 
 
-def locate(dataset: str, root: Path | None, *layouts: Layout) -> list[Path]:
-    """The files of the first layout that is complete, in its order."""
+def locate(dataset: str, root: Path | None, *layouts: Layout, built_by: str) -> list[Path]:
+    """The files of the first layout that is complete, in its order; `built_by` says how to come by them."""
     root = Path("data" if root is None else root)
     missing: list[Path] = []
     for layout in layouts:
@@ -25,7 +25,7 @@ def locate(dataset: str, root: Path | None, *layouts: Layout) -> list[Path]:
     looked_for = "".join(f"\n  {path}" for path in missing)
     raise FileNotFoundError(
         f"data set {dataset!r} is not in {root}: expected {expected}. "
-        f"Name the folder that has it with --data. Looked for and did not find:{looked_for}"
+        f"Name the folder that has it with --data; to build it, {built_by}. Looked for and did not find:{looked_for}"
     )
 
 

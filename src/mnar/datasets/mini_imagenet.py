@@ -20,7 +20,9 @@ SIDE = 84
 
 
 def mini_imagenet(root: Path | None = None) -> DataSet:
-    train, test, classes = locate("mini_imagenet", root, Layout("mini-imagenet", ("train", "test", "classes.txt")))
+    layout = Layout("mini-imagenet", ("train", "test", "classes.txt"))
+    built_by = "put JPEGs into train/ID and test/ID, and a line 'ID name' for each class into classes.txt"
+    train, test, classes = locate("mini_imagenet", root, layout, built_by=built_by)
     lines = [line.partition(" ") for line in classes.read_text(encoding="utf-8").splitlines()]
     names = {wnid: name for wnid, _, name in sorted(lines)}
     wnids = list(names)

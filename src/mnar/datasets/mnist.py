@@ -27,7 +27,8 @@ FILES = (
 
 def mnist(root: Path | None = None) -> DataSet:
     gzipped = tuple(f"{name}.gz" for name in FILES)
-    files = locate("mnist", root, Layout("MNIST/raw", FILES), Layout("MNIST/raw", gzipped))
+    layouts = Layout("MNIST/raw", FILES), Layout("MNIST/raw", gzipped)
+    files = locate("mnist", root, *layouts, built_by="put the four files of its authors there, as they are")
     train_x, train_y = _images_and_labels(files[0], files[1])
     test_x, test_y = _images_and_labels(files[2], files[3])
     mean, std = mean_and_std(train_x)

@@ -15,9 +15,11 @@ from mnar.guidances.guidance import Guidance
 from mnar.guidances.none import NoGuidance
 from mnar.guidances.prg import PRG
 from mnar.guidances.simpro import SimPro
+from mnar.guidances.tracking import Tracking
 
 GUIDANCES: dict[str, Callable[..., Guidance]] = {
     "none": NoGuidance,
+    "tracking": Tracking,
     "distribution_alignment": DistributionAlignment,
     "darp": DARP,
     "cadr": CADR,
@@ -49,5 +51,6 @@ __all__ = [
     "Guidance",
     "NoGuidance",
     "SimPro",
+    "Tracking",
     "class_of",
 ]

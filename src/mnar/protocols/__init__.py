@@ -8,9 +8,9 @@ from mnar.protocols.darp import darp
 from mnar.protocols.found import found
 from mnar.protocols.own import own
 from mnar.protocols.split import hold_out, split
-from mnar.types import Counts
+from mnar.types import Counts, Thinned
 
-PROTOCOLS: dict[str, Callable[..., Counts | None]] = {
+PROTOCOLS: dict[str, Callable[..., Counts | Thinned | None]] = {
     "cadr": cadr,
     "own": own,
     "darp": darp,

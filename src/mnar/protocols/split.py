@@ -7,25 +7,26 @@ import numpy.typing as npt
 from torch import Tensor
 
 from mnar.datasets.labels import class_labels
-from mnar.types import Counts, Split
+from mnar.types import Counts, Split, Thinned
 
 
 def split(
     targets: npt.ArrayLike | Tensor,
-    counts: Counts | None,
+    counts: Counts | Thinned | None,
     *,
     seed: int,
     include_labeled: bool = True,
 ) -> Split:
     """Draw the labelled rows of each class, then the unlabelled ones from what is left of it.
 
-    With `include_labeled` the labelled rows are unlabelled data too, as in the published code. Without counts nothing
-    is drawn: those are labelled that have a label; a target of -1 is none, and what is below takes no part.
+    With `include_labeled` the labelled rows are unlabelled data too, as in the published code. Without counts those are
+    labelled that have a label, or are drawn from them if there are to be fewer; a target of -1 is none, and what is
+    below takes no part.
     """
     if isinstance(targets, Tensor):
         targets = targets.cpu().numpy()
-    if counts is None:
-        return _as_found(np.asarray(targets), include_labeled=include_labeled)
+    if counts is None or isinstance(counts, Thinned):
+        return _as_found(np.asarray(targets), counts, seed=seed, include_labeled=include_labeled)
     num_classes = len(counts.labeled)
     if counts.unlabeled is not None and len(counts.unlabeled) != num_classes:
         raise ValueError(
@@ -57,12 +58,28 @@ def split(
     return Split(_sorted_rows(labeled), _sorted_rows(unlabeled))
 
 
-def _as_found(targets: npt.NDArray[np.int64], *, include_labeled: bool) -> Split:
-    is_labeled, is_unlabeled = targets >= 0, targets == -1
-    if not is_labeled.any():
+def _as_found(targets: npt.NDArray[np.int64], thinned: Thinned | None, *, seed: int, include_labeled: bool) -> Split:
+    labeled, pool = np.flatnonzero(targets >= 0), np.flatnonzero(targets >= -1)
+    if not len(labeled):
         raise ValueError("no sample has a label; give some of each class")
-    is_pool = is_unlabeled | is_labeled if include_labeled else is_unlabeled
-    return Split(np.flatnonzero(is_labeled).astype(np.int64), np.flatnonzero(is_pool).astype(np.int64))
+    if thinned is not None:
+        labeled = _thinned(labeled, targets[labeled], thinned.num_labels, seed)
+    if not include_labeled:
+        pool = np.setdiff1d(pool, labeled)
+    return Split(labeled.astype(np.int64), pool.astype(np.int64))
+
+
+def _thinned(
+    rows: npt.NDArray[np.intp], labels: npt.NDArray[np.int64], num_labels: int, seed: int
+) -> npt.NDArray[np.intp]:
+    """So many rows, each as likely as any other, except that a class comes first that would have none."""
+    if num_labels > len(rows):
+        raise ValueError(f"num_labels is {num_labels}, and {len(rows)} samples have a label; ask for as many or fewer")
+    drawn = np.random.default_rng(seed).permutation(len(rows))
+    _, first_of_class = np.unique(labels[drawn], return_index=True)
+    turn = np.arange(len(rows))
+    turn[first_of_class] = -1
+    return np.sort(rows[drawn[np.argsort(turn, kind="stable")[:num_labels]]])
 
 
 def hold_out(rows: Split, share: float, *, seed: int) -> tuple[Split, npt.NDArray[np.int64]]:

@@ -1,8 +1,25 @@
 """Figures, tables and the one-file HTML report of one or several runs."""
 
-from mnar.report.html import write_report
-from mnar.report.record import Run, by_method, read_metrics, read_run
-from mnar.report.tables import Row, Spread, summary
+from mnar.report.html import render, write_report
+from mnar.report.methods import Method, Setting, by_setting
+from mnar.report.record import Run, find_runs, read_metrics, read_run, read_runs
+from mnar.report.tables import Row, Spread, how_fast, summary
 from mnar.report.text import what_changed
 
-__all__ = ["Row", "Run", "Spread", "by_method", "read_metrics", "read_run", "summary", "what_changed", "write_report"]
+__all__ = [
+    "Method",
+    "Row",
+    "Run",
+    "Setting",
+    "Spread",
+    "by_setting",
+    "find_runs",
+    "how_fast",
+    "read_metrics",
+    "read_run",
+    "read_runs",
+    "render",
+    "summary",
+    "what_changed",
+    "write_report",
+]

@@ -5,64 +5,125 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mnar.checkpoint import write_atomically
 from mnar.evaluate import HEADLINE_EVALUATIONS
-from mnar.report import figures
-from mnar.report.record import Run, by_method
-from mnar.report.style import colours, svg
-from mnar.report.tables import environments, run_rows, settings, summary, tasks
-from mnar.report.text import what_changed
+from mnar.report import comparisons, curves, matrices, per_class
+from mnar.report.methods import Setting, by_setting
+from mnar.report.record import Run
+from mnar.report.style import svg
+from mnar.report.tables import environments, row, run_rows, settings, task
+from mnar.report.text import changes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Plate(NamedTuple):
-    """A figure of the page and how to read it."""
+MOST_SECTIONS = 8  # a page of all cells of a paper would take minutes to draw
+MOST_PANELS = 8  # of a figure with one for each method
 
-    draw: Callable[[Sequence[Run]], Figure | None]
+
+class Plate(NamedTuple):
+    """A figure and how to read it."""
+
+    draw: Callable[[Sequence[Any]], Figure | None]  # of settings, or of the methods of one
     title: str
     how_to_read: str
+    is_panel_each: bool = True  # or all in the same
 
 
+class Drawn(NamedTuple):
+    title: str
+    how_to_read: str
+    uri: str
+
+
+class Section(NamedTuple):
+    """What the page says about one setting."""
+
+    name: str
+    task: str
+    lead: str
+    methods: list[str]
+    plates: list[Drawn]
+    different: dict[str, list[Any]]
+    shared: dict[str, Any]
+
+
+OVERVIEWS = (
+    Plate(
+        comparisons.bars_by_setting,
+        "Methods by setting",
+        "Medians of the last evaluations, means over seeds; a whisker is a standard deviation between seeds. A method "
+        "that is strong in one setting and weak in another depends on what the labels say about the pool.",
+        is_panel_each=False,
+    ),
+    Plate(
+        comparisons.sweeps,
+        "Scores along a setting",
+        "Medians of the last evaluations, means over seeds, with a standard deviation between seeds; along a line "
+        "nothing differs but the setting below it.",
+        is_panel_each=False,
+    ),
+    Plate(
+        comparisons.label_distributions,
+        "Labelled and unlabelled samples",
+        "Samples of each class, from the most labels to the fewest; the two panels have scales of their own. Where "
+        "their shapes differ, labels are not missing at random.",
+    ),
+)
 PLATES = (
     Plate(
-        figures.learning_curves,
+        curves.learning_curves,
         "Learning curves",
-        "Thick lines are means over seeds, thin lines single seeds; the geometric mean falls to zero as soon "
-        "as one class is forgotten, so a method far lower on the right pays for accuracy with some classes.",
+        "Thick lines are means over seeds, thin lines single seeds, and a level dashed line is the final result of a "
+        "learner without guidance; the geometric mean falls to zero as soon as one class is forgotten, so a method far "
+        "lower on the right pays for accuracy with some classes.",
+        is_panel_each=False,
     ),
     Plate(
-        figures.transition_matrices,
-        "Class transitions that PRG tracked",
+        matrices.transition_matrices,
+        "Class transitions",
         "Row i, column j: how often a sample's predicted class moved from i to j within the tracking window, "
-        "early, in the middle and late in the run of the first seed; the paler, the more settled.",
+        "from early to late in the run of the first seed; the paler, the more settled.",
     ),
     Plate(
-        figures.pseudo_label_errors,
+        per_class.pseudo_label_errors,
         "Pseudo-label error per class over time",
         "Each row is a true class, from the most labels at the top to the fewest at the bottom; the darker, "
         "the more of its accepted pseudo-labels name another class, and grey where none was accepted.",
     ),
     Plate(
-        figures.confusion_matrices,
+        matrices.pseudo_label_confusion,
+        "Confusion of pseudo-labels",
+        "Each row shows which pseudo-labels the unlabelled samples of a true class got, in percent, before the last "
+        "evaluation and over all seeds; the last column, –, holds those not accepted.",
+    ),
+    Plate(
+        matrices.confusion_matrices,
         "Confusion on the test set",
         "Each row shows where the test samples of a true class end up, in percent, at the end of training "
         "and over all seeds; colour off the diagonal is error, and a coloured column attracts other classes.",
     ),
     Plate(
-        figures.class_shares,
+        per_class.precision_and_recall,
+        "Precision and recall per class over time",
+        "On the test set, in percent, early, later and at the end, means over seeds. A popular class with low "
+        "precision has taken in samples of others; a rare one with low recall has lost them.",
+    ),
+    Plate(
+        per_class.class_shares,
         "Class shares: labels, pseudo-labels, predictions",
         "Black lines are the truth, of the unlabelled pool for pseudo-labels and of the test set for "
         "predictions; what follows the grey labels instead has taken over their bias.",
     ),
     Plate(
-        figures.pseudo_label_health,
+        curves.pseudo_label_health,
         "Pseudo-label health",
         "The mask rate is the share of unlabelled samples whose pseudo-label was confident enough to use; "
         "a sample's row of C is empty where no tracked prediction has left its class: PRG has nothing to go by.",
+        is_panel_each=False,
     ),
 )
 
@@ -71,10 +132,11 @@ def write_report(runs: Sequence[Run], path: Path, *, title: str, lead: str = "")
     """Write the page in one go: at every moment the file is the old page or the new one, whole."""
     if not runs:
         raise ValueError("no runs to report on; give at least one run folder")
-    write_atomically(Path(path), _page(runs, title, lead or what_changed(runs)))
+    write_atomically(Path(path), _page(runs, title, lead))
 
 
-def _page(runs: Sequence[Run], title: str, lead: str) -> str:
+def render(template: str, **values: Any) -> str:
+    """A page of this folder."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -84,21 +146,39 @@ def _page(runs: Sequence[Run], title: str, lead: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawn = [(plate, plate.draw(runs)) for plate in PLATES]
-    different, shared = settings(runs)
-    return environment.get_template("report.html.j2").render(
+    return environment.get_template(template).render(**values)
+
+
+def _page(runs: Sequence[Run], title: str, lead: str) -> str:
+    by_name = by_setting(runs)
+    return render(
+        "report.html.j2",
         title=title,
         lead=lead,
-        rows=summary(runs),
-        colours=colours(by_method(runs)),
-        plates=[(plate, _data_uri(figure)) for plate, figure in drawn if figure is not None],
-        different=different,
-        shared=shared,
-        runs=run_rows(runs),
-        tasks=tasks(runs),
+        summary=[(setting, [(method, row(method)) for method in setting.methods]) for setting in by_name],
+        overviews=_drawn(OVERVIEWS, by_name, "settings"),
+        sections=[_section(setting) for setting in by_name[:MOST_SECTIONS]],
+        runs=run_rows(by_name),
         environments=environments(runs),
         last=HEADLINE_EVALUATIONS,
     )
+
+
+def _section(setting: Setting) -> Section:
+    names = [method.name for method in setting.methods]
+    plates = _drawn(PLATES, setting.methods, "methods")
+    return Section(setting.name, task(setting), changes(setting.methods), names, plates, *settings(setting.methods))
+
+
+def _drawn(plates: Sequence[Plate], parts: Sequence[Any], kind: str) -> list[Drawn]:
+    drawn = []
+    for plate in plates:
+        is_cut = plate.is_panel_each and len(parts) > MOST_PANELS
+        figure = plate.draw(parts[:MOST_PANELS] if is_cut else parts)
+        said = f" Of {len(parts)} {kind}, the first {MOST_PANELS}." if is_cut else ""
+        if figure is not None:
+            drawn.append(Drawn(plate.title, plate.how_to_read + said, _data_uri(figure)))
+    return drawn
 
 
 def _data_uri(figure: Figure) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ import numpy.typing as npt
 import yaml
 
 from mnar.config import own_guidance, settings_of
+
+SETTING_SECTIONS = ("dataset", "protocol", "split")
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,22 +31,48 @@ class Run:
     lines: list[dict[str, Any]]  # one an evaluation, in the order of training; never empty
 
     @property
+    def learner(self) -> str:
+        """Its name as its own paper has it, or with what it goes without."""
+        name = self.config["learner"]["name"]
+        own = own_guidance(name)["name"]
+        is_left_out = own not in ("none", *self._chain)
+        return f"{name} without {own}" if is_left_out else str(name)
+
+    @property
+    def added(self) -> list[str]:
+        """The guidances beyond the learner's own, in the order in which they act."""
+        own = own_guidance(self.config["learner"]["name"])["name"]
+        return [name for place, name in enumerate(self._chain) if name != "none" and (place, name) != (0, own)]
+
+    @property
     def label(self) -> str:
         """Learner and guidance, e.g. "fixmatch + prg_last"; a learner as its own paper has it stands alone."""
-        learner, guidance = self.config["learner"]["name"], self.config["guidance"]
-        own, chain = own_guidance(learner)["name"], list[str]()
-        while guidance:
-            chain.insert(0, guidance["name"])
-            guidance = guidance.get("after")
-        added = [name for place, name in enumerate(chain) if name != "none" and (place, name) != (0, own)]
-        is_left_out = own not in ("none", *chain)
-        return " + ".join([f"{learner} without {own}" if is_left_out else learner, *added])
+        return " + ".join([self.learner, *self.added])
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is rectified but by the learner itself."""
+        return set(self.added) <= {"tracking"}
 
     @property
     def method(self) -> dict[str, Any]:
         """All settings but the seed, {"guidance.alpha": 3, ...}; equal for runs to average over."""
         settings = settings_of(self.config)
         return {key: value for key, value in settings.items() if key != "seed" and value is not None}
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """Of these, what was to be learnt: data and labels. Equal for runs to compare."""
+        of_data = {key: value for key, value in self.method.items() if key.split(".")[0] in SETTING_SECTIONS}
+        return {"dataset": self.split["dataset"], **of_data}  # people's own are called by their file
+
+    @property
+    def _chain(self) -> list[str]:
+        guidance, chain = self.config["guidance"], list[str]()
+        while guidance:
+            chain.insert(0, guidance["name"])
+            guidance = guidance.get("after")
+        return chain
 
     @property
     def num_classes(self) -> int:
@@ -59,17 +90,68 @@ class Run:
         return steps, np.array([line[section][key] for line in recorded], dtype=float)
 
 
-def read_run(folder: Path) -> Run:
-    folder = Path(folder)
+class NotEvaluated(ValueError):
+    """A run that has begun, and has nothing to show yet."""
+
+
+def read_runs(folders: Iterable[Path]) -> list[Run]:
+    """The runs in and below these folders. One not evaluated yet is left out, with a warning, if there are others."""
+    runs, left_out = list[Run](), list[NotEvaluated]()
+    for folder in find_runs(folders):
+        try:
+            runs.append(read_run(folder))
+        except NotEvaluated as error:
+            left_out.append(error)
+    if not runs:
+        raise left_out[0]
+    for reason in left_out:
+        warnings.warn(f"left out: {reason}", stacklevel=2)
+    return runs
+
+
+def find_runs(folders: Iterable[Path]) -> list[Path]:
+    """Run folders, at any depth, each once; what is inside one, such as a stage that came first, is part of it."""
+    found: dict[Path, Path] = {}
+    for folder in map(Path, folders):
+        _check_is_there(folder)
+        below = [path for path in _outermost(folder) if (path / "metrics.jsonl").is_file()]
+        if not below:
+            raise FileNotFoundError(
+                f"no run folder in {folder}: nothing there has a config.yaml and a metrics.jsonl; "
+                "give folders that `mnar train --out` or `mnar bench --out` wrote"
+            )
+        found |= {path.resolve(): path for path in sorted(below, key=_natural)}
+    return list(found.values())
+
+
+def _outermost(folder: Path) -> Iterator[Path]:
+    """Folders with a configuration that are in no other such."""
+    for path, subfolders, files in os.walk(folder):
+        if "config.yaml" in files:
+            subfolders.clear()
+            yield Path(path)
+
+
+def _natural(path: Path) -> list[tuple[str, int]]:
+    """Sorts seed-2 before seed-10."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", str(path))]
+
+
+def _check_is_there(folder: Path) -> None:
     if not folder.is_dir():
         raise FileNotFoundError(f"no run folder at {folder}; give the folder that `mnar train --out` wrote")
+
+
+def read_run(folder: Path) -> Run:
+    folder = Path(folder)
+    _check_is_there(folder)
+    # Labels selected between generations are pseudo-labels, too, and drawn as such.
+    lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in read_metrics(folder)]
+    if not lines:  # said first: a run that has just begun may lack other files, too
+        raise NotEvaluated(f"no evaluation in metrics.jsonl of {folder} yet; train until the first (train.eval_every)")
     config = yaml.safe_load(_text(folder, "config.yaml"))
     split = json.loads(_text(folder, "split.json"))
     environment = json.loads(_text(folder, "environment.json"))
-    # Labels selected between generations are pseudo-labels, too, and drawn as such.
-    lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in read_metrics(folder)]
-    if not lines:
-        raise ValueError(f"no evaluation in metrics.jsonl of {folder} yet; train until the first (train.eval_every)")
     return Run(folder, config, split, environment, lines)
 
 
@@ -85,31 +167,6 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
             if number < len(written):
                 raise ValueError(f"line {number} of {path} is not JSON: {error}") from error
     return lines
-
-
-def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that differ only in their seed, by name: the label, and what tells equal labels apart."""
-    groups: list[list[Run]] = []
-    for run in runs:
-        group = next((group for group in groups if group[0].method == run.method), None)
-        if group is None:
-            groups.append([run])
-        else:
-            group.append(run)
-    return {_name(group[0], [other[0] for other in groups]): group for group in groups}
-
-
-def differing_settings(runs: Iterable[Run]) -> list[str]:
-    """The settings, seed aside, that are not the same in all these runs."""
-    methods = [run.method for run in runs]
-    names = dict.fromkeys(name for method in methods for name in method)
-    return [name for name in names if any(method.get(name) != methods[0].get(name) for method in methods)]
-
-
-def _name(run: Run, others: Sequence[Run]) -> str:
-    namesakes = [other for other in others if other.label == run.label]
-    told_apart_by = [f"{name}={run.method.get(name)}" for name in differing_settings(namesakes)]
-    return f"{run.label} ({', '.join(told_apart_by)})" if told_apart_by else run.label
 
 
 def _text(folder: Path, name: str) -> str:

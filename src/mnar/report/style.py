@@ -13,6 +13,7 @@ import numpy as np
 from mnar.report.record import Floats, Run
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
@@ -134,9 +135,10 @@ def is_named(run: Run) -> bool:
     return run.num_classes <= MOST_NAMED_CLASSES
 
 
-def class_ticks(axis: Any, names: Sequence[str], *, upright: bool = False) -> None:
-    """Every class by its name, or above 20 classes only ranks, of which the first has the most labels."""
+def class_ticks(axis: Any, names: Sequence[str], *, upright: bool = False, beyond: str | None = None) -> None:
+    """Every class by its name, and what comes after; or above 20 classes only ranks, the first with the most labels."""
     if len(names) <= MOST_NAMED_CLASSES:
+        names = [*names, beyond] if beyond else names
         turned = upright and max(map(len, names)) > LONGEST_LEVEL_NAME
         axis.set_ticks(range(len(names)), names, rotation=90 if turned else 0)
     else:
@@ -156,6 +158,25 @@ def heat_map(axes: Axes, values: Floats, **options: Any) -> Any:
     image = axes.imshow(values, interpolation="none", cmap=cmap, **options)
     axes.spines[:].set_visible(True)
     return image
+
+
+def numbers(axes: Axes, percent: Floats, *, size: float, dark_from: float, least: float = 0.0) -> None:
+    """Whole percents in the cells from `least` on, white where the cell is dark."""
+    for (row, column), value in np.ndenumerate(percent):
+        if value >= least:
+            colour = "white" if value > dark_from else INK
+            text = axes.text(column, row, f"{value:.0f}", ha="center", va="center", size=size, color=colour)
+            text.set_in_layout(False)  # hundreds of them would make the layout slow
+
+
+def legend_above(figure: Figure | SubFigure, panels: Iterable[Axes]) -> None:
+    """Of all panels, each name once: not every panel has a curve of each."""
+    named: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(name, handle)
+    fit = 140 // (8 + max(map(len, named)))  # a full-width line holds about 140 characters
+    figure.legend(list(named.values()), list(named), loc="outside upper left", ncols=max(1, min(4, fit)))
 
 
 def colour_scale(figure: Figure, axes: Sequence[Axes], image: Any, label: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mnar.evaluate import headline
-from mnar.report.record import Run, by_method, differing_settings
+from mnar.report.methods import Method, Setting, by_setting, differing_settings, task_name
+from mnar.report.record import Run
 
 
 @dataclass(frozen=True)
@@ -41,28 +44,33 @@ class Row:
     geometric_mean: Spread
 
 
+def row(method: Method) -> Row:
+    headlines = [headline(run.lines) for run in method.runs]
+
+    def spread(key: str) -> Spread:
+        return Spread.of(each[key] for each in headlines)
+
+    return Row(
+        method.name,
+        len(method.runs),
+        accuracy_median_last_20=spread("accuracy_median_last_20"),
+        accuracy_final=spread("accuracy_final"),
+        accuracy_best_on_test=spread("accuracy_best_on_test"),
+        geometric_mean=spread("geometric_mean"),
+    )
+
+
 def summary(runs: Sequence[Run]) -> list[Row]:
-    rows = []
-    for method, group in by_method(runs).items():
-        headlines = [headline(run.lines) for run in group]
-        spreads = {
-            key: Spread.of(each[key] for each in headlines)
-            for key in (
-                "accuracy_median_last_20",
-                "accuracy_final",
-                "accuracy_best_on_test",
-                "geometric_mean",
-            )
-        }
-        rows.append(Row(method, len(group), **spreads))
-    return rows
+    """A row a method, setting by setting."""
+    return [row(method) for setting in by_setting(runs) for method in setting.methods]
 
 
-def settings(runs: Sequence[Run]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+def settings(methods: Sequence[Method]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
     """Settings that differ between methods, {setting: [one value a method]}, and those that all share."""
-    methods = [group[0].method for group in by_method(runs).values()]
-    different = {name: [method.get(name) for method in methods] for name in differing_settings(runs)}
-    shared = {name: value for name, value in methods[0].items() if name not in different}
+    values = [method.run.method for method in methods]
+    names = differing_settings(method.run for method in methods)
+    different = {name: [of_method.get(name) for of_method in values] for name in names}
+    shared = {name: value for name, value in values[0].items() if name not in different}
     return different, shared
 
 
@@ -70,7 +78,8 @@ def settings(runs: Sequence[Run]) -> tuple[dict[str, list[Any]], dict[str, Any]]
 class RunRow:
     """How far and how fast one run ran."""
 
-    folder: str
+    folder: str  # below what all have in common
+    setting: str
     method: str
     seed: int
     step: int
@@ -85,40 +94,43 @@ class RunRow:
         return self.stopped_early or self.step >= self.iterations
 
 
-def run_rows(runs: Sequence[Run]) -> list[RunRow]:
-    return [_run_row(run, method) for method, group in by_method(runs).items() for run in group]
+def run_rows(settings: Sequence[Setting]) -> list[RunRow]:
+    methods = [(setting, method) for setting in settings for method in setting.methods]
+    top = os.path.commonpath([run.folder.parent for _, method in methods for run in method.runs])
+    return [_run_row(run, setting.name, method.name, Path(top)) for setting, method in methods for run in method.runs]
 
 
-def _run_row(run: Run, method: str) -> RunRow:
+def how_fast(run: Run) -> tuple[float, float | None]:
+    """Minutes over all its sessions, and images a second."""
     sessions = [session for session in run.environment["sessions"] if session.get("seconds")]
     seconds = sum(session["seconds"] for session in sessions)
     images = sum(session["seconds"] * session["images_per_second"] for session in sessions)
+    return seconds / 60, images / seconds if seconds else None
+
+
+def _run_row(run: Run, setting: str, method: str, top: Path) -> RunRow:
+    minutes, images_per_second = how_fast(run)
     return RunRow(
-        folder=run.folder.name,
+        folder=str(run.folder.relative_to(top)),
+        setting=setting,
         method=method,
         seed=run.config["seed"],
         step=run.lines[-1]["step"],
         iterations=run.config["train"]["iterations"],
         stopped_early=run.lines[-1].get("validation", {}).get("is_over", False),
-        minutes=seconds / 60,
-        images_per_second=images / seconds if seconds else None,
+        minutes=minutes,
+        images_per_second=images_per_second,
         split_hash=str(run.split["hash"])[:10],
     )
 
 
-def tasks(runs: Sequence[Run]) -> list[str]:
-    """What was learnt, once for each data set and split size."""
-    return list(dict.fromkeys(_task(run) for run in runs))
-
-
-def _task(run: Run) -> str:
-    split, protocol = run.split, run.config["protocol"]
-    gamma = f", γ = {protocol['gamma']:g}" if protocol.get("gamma") is not None else ""
+def task(setting: Setting) -> str:
+    """What was to be learnt."""
+    split = setting.run.split
     labeled, unlabeled, test = (sum(split[part]) for part in ("labeled", "unlabeled", "test"))
     unlabeled += split.get("unknown", 0)
     sizes = f"{labeled:,} labels, {unlabeled:,} unlabelled and {test:,} test samples"
-    drawn = "" if protocol["name"] == "found" else f", {protocol['name']} protocol{gamma}"
-    return f"{split['dataset']}{drawn}: {run.num_classes} classes, {sizes}"
+    return f"{task_name(setting.run)}: {setting.run.num_classes} classes, {sizes}"
 
 
 def environments(runs: Sequence[Run]) -> list[str]:

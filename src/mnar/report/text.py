@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from mnar.evaluate import headline_lines
-from mnar.report.record import Floats, Run, by_method
-from mnar.report.tables import Row, Spread, summary
+from mnar.report.methods import Method, by_setting
+from mnar.report.record import Floats, Run
+from mnar.report.tables import Row, Spread, row
 
 PRG = ("prg", "prg_last")
 SHOWN = 0.0005  # differences print as points with one decimal; smaller ones would read as zero
@@ -17,16 +18,23 @@ SHOWN = 0.0005  # differences print as points with one decimal; smaller ones wou
 
 def what_changed(runs: Sequence[Run]) -> str:
     """What PRG did to the methods it guided; empty where no two of them differ in it alone."""
-    methods, rows = by_method(runs), {row.method: row for row in summary(runs)}
+    settings = by_setting(runs)
+    told = {setting.name: changes(setting.methods) for setting in settings}
+    if len(settings) == 1:
+        return told[settings[0].name]
+    return " ".join(f"{name}: {sentences}" for name, sentences in told.items() if sentences)
+
+
+def changes(methods: Sequence[Method]) -> str:
+    """The same within one setting."""
     sentences = []
-    for plain, unguided in methods.items():
+    for plain in methods:
+        guided = [method for method in methods if _is_prg_on(plain.run, method.run)]
         clauses = [
-            f"{name} {_scores(rows[plain], rows[name])}, {_classes(unguided, guided)}"
-            for name, guided in methods.items()
-            if _is_prg_on(unguided[0], guided[0])
+            f"{each.name} {_scores(row(plain), row(each))}, {_classes(plain.runs, each.runs)}" for each in guided
         ]
         if clauses:
-            sentences.append(f"Against {plain}, {'; '.join(clauses)}.")
+            sentences.append(f"Against {plain.name}, {'; '.join(clauses)}.")
     return " ".join(sentences)
 
 

@@ -1,0 +1,128 @@
+"""Figures of class-by-class matrices, from the methods of one setting; None where no run recorded any.
+
+Classes stand from the most labels to the fewest, so that a bias has a direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mnar.report.methods import Method
+from mnar.report.record import Floats, Run
+from mnar.report.style import (
+    INK,
+    class_names,
+    class_ticks,
+    classes_label,
+    colour_scale,
+    heat_map,
+    is_named,
+    numbers,
+    panels,
+    room_for_names,
+    stacked,
+    styled,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_CLASSES_IN_FIVE_COLUMNS = 12  # of a full-width figure; more names would touch each other
+
+
+@styled
+def transition_matrices(methods: Sequence[Method]) -> Figure | None:
+    """C at up to five times, evenly spread over the first run of each method that tracks it."""
+    from matplotlib.colors import SymLogNorm
+
+    tracked = [(method, *_transitions(method.run)) for method in methods if len(_transitions(method.run)[0])]
+    if not tracked:
+        return None
+    runs = [method.run for method, _, _ in tracked]
+    is_crowded = any(is_named(run) and run.num_classes > MOST_CLASSES_IN_FIVE_COLUMNS for run in runs)
+    columns, height = (3, 3.9) if is_crowded else (5, 2.7)
+    # C shrinks by orders of magnitude as training settles: a logarithm shows both ends on one scale.
+    most = max(10, *(matrices.max() for _, _, matrices in tracked))
+    norm = SymLogNorm(1, vmin=0, vmax=most)
+    figure, strips = stacked(len(tracked), height=height + room_for_names(runs))
+    for strip, (method, steps, matrices) in zip(strips, tracked, strict=True):
+        run, shown = method.run, _spread_out(steps, columns)
+        axes = strip.subplots(1, columns, sharey=True)
+        for unused in axes[len(shown) :]:
+            unused.set_visible(False)
+        for panel, i in zip(axes, shown, strict=False):
+            matrix = matrices[i][np.ix_(run.class_order, run.class_order)]
+            image = heat_map(panel, matrix, cmap="Blues", norm=norm)
+            class_ticks(panel.xaxis, class_names(run), upright=True)
+            class_ticks(panel.yaxis, class_names(run))
+            panel.set_title(f"step {steps[i]:,.0f}\n{matrix.sum():,.0f} transitions", weight="normal", size=9)
+            panel.set_xlabel("to class")
+        axes[0].set_ylabel("from class" if is_named(run) else "from class (rank)")
+        strip.suptitle(method.name, x=0, ha="left", size=10, weight="bold", color=method.colour)
+        powers = range(1 + int(np.log10(most)))
+        scale = strip.colorbar(image, ax=axes, ticks=[0, *(10**power for power in powers)], format="%d", shrink=0.8)
+        scale.set_label("in the window")
+        scale.minorticks_off()
+    return figure
+
+
+@styled
+def pseudo_label_confusion(methods: Sequence[Method]) -> Figure | None:
+    """What samples of each true class got as a pseudo-label at the end. Of people's own data nobody knows it."""
+    known = [method._replace(runs=[run for run in method.runs if not run.split.get("unknown")]) for method in methods]
+    return _confusion(known, "pseudo_confusion", "pseudo-label")
+
+
+@styled
+def confusion_matrices(methods: Sequence[Method]) -> Figure | None:
+    """Test confusion at the end."""
+    return _confusion(methods, "test_confusion", "predicted class")
+
+
+def _confusion(methods: Sequence[Method], key: str, given: str) -> Figure | None:
+    """All seeds together, each row in percent of its true class; a column beyond the classes stands last."""
+    from matplotlib.colors import PowerNorm
+
+    recorded = [(method, counts) for method in methods if (counts := _last_of_all_seeds(method, key)) is not None]
+    if not recorded:
+        return None
+    norm = PowerNorm(0.5, vmin=0, vmax=100)  # the root, or the errors of 100 classes would be too thin to see
+    figure, axes = panels(len(recorded), columns=2, height=4.7)
+    for panel, (method, counts) in zip(axes, recorded, strict=True):
+        order, num_classes = method.run.class_order, method.run.num_classes
+        shares = 100 * counts / counts.sum(1, keepdims=True).clip(min=1)
+        shares = shares[order][:, [*order, *range(num_classes, counts.shape[1])]]
+        image = heat_map(panel, shares, cmap="Blues", norm=norm)
+        if is_named(method.run):
+            numbers(panel, shares, size=min(8.0, 90 / num_classes), dark_from=35, least=0.51)  # no zeros
+        has_rejected = counts.shape[1] > num_classes
+        class_ticks(panel.xaxis, class_names(method.run), upright=True, beyond="–" if has_rejected else None)
+        class_ticks(panel.yaxis, class_names(method.run))
+        if has_rejected:
+            panel.axvline(num_classes - 0.5, color=INK, linewidth=0.8)
+        panel.set(xlabel=classes_label(method.run, given), ylabel=classes_label(method.run, "true class"))
+        panel.set_title(method.name, color=method.colour)
+    colour_scale(figure, axes, image, "% of the true class")
+    return figure
+
+
+def _last_of_all_seeds(method: Method, key: str) -> Floats | None:
+    matrices = [run.series("matrices", key)[1] for run in method.runs]
+    last = [each[-1] for each in matrices if len(each)]
+    return np.sum(last, axis=0) if last else None
+
+
+def _transitions(run: Run) -> tuple[Floats, Floats]:
+    """Steps and matrices C from the first in which a prediction has moved."""
+    steps, matrices = run.series("matrices", "transitions")
+    moved = matrices.any(axis=(1, 2)) if len(steps) else np.zeros(0, dtype=bool)
+    return steps[moved], matrices[moved]
+
+
+def _spread_out(steps: Floats, most: int) -> list[int]:
+    """At most so many of them, from the first to the last."""
+    wanted = np.linspace(steps[0], steps[-1], most)
+    return sorted({int(np.abs(steps - step).argmin()) for step in wanted})

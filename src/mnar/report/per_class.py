@@ -1,0 +1,185 @@
+"""Figures of scores class by class, from the methods of one setting; None where no run recorded them.
+
+Classes stand from the most labels to the fewest, so that a bias has a direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mnar.report.methods import Method
+from mnar.report.record import Floats, Run
+from mnar.report.style import (
+    FAINT,
+    INK,
+    class_names,
+    class_ticks,
+    classes_label,
+    colour_scale,
+    heat_map,
+    is_named,
+    lighter,
+    numbers,
+    panels,
+    room_for_names,
+    styled,
+    thousands,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TIME_COLUMNS = 200  # of a class-by-step heat map: about as many as a panel has pixels to tell apart
+TIMES = (0.2, 0.6, 1.0)  # shares of a run, as in the paper's table: 30,000, 90,000 and 150,000 steps
+
+
+@styled
+def pseudo_label_errors(methods: Sequence[Method]) -> Figure | None:
+    """Error per true class over time, averaged over seeds. Of people's own data nobody knows it."""
+    known = [
+        method._replace(runs=[run for run in method.runs if np.isfinite(run.series("pseudo", "error")[1]).any()])
+        for method in methods
+    ]
+    recorded = [method for method in known if method.runs]
+    if not recorded:
+        return None
+    figure, axes = panels(len(recorded), columns=2, height=2.8)
+    for panel, method in zip(axes, recorded, strict=True):
+        run = method.run
+        end = max(run.lines[-1]["step"] for run in method.runs)
+        errors = _mean_where_known([_over_time(run, end)[run.class_order] for run in method.runs])
+        extent = (0, end, run.num_classes - 0.5, -0.5)
+        image = heat_map(panel, 100 * errors, cmap="OrRd", vmin=0, vmax=100, extent=extent, aspect="auto")
+        class_ticks(panel.yaxis, class_names(run))
+        thousands(panel.xaxis)
+        panel.set(xlabel="step", ylabel=classes_label(run, "true class"))
+        panel.set_title(method.name, color=method.colour)
+    colour_scale(figure, axes, image, "% wrong")
+    return figure
+
+
+@styled
+def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
+    """On the test set at three times, averaged over seeds."""
+    recorded = [method for method in methods if all(len(run.series("test", "precision")[0]) for run in method.runs)]
+    if not recorded:
+        return None
+    most_classes = max(method.run.num_classes for method in recorded)
+    height = 1.1 + 0.2 * most_classes if most_classes <= 20 else 4.0
+    figure, axes = panels(len(recorded), columns=2, height=height)
+    for panel, method in zip(axes, recorded, strict=True):
+        run = method.run
+        end = min(run.lines[-1]["step"] for run in method.runs)
+        scores = {key: [_at(method, key, share * end) for share in TIMES] for key in ("precision", "recall")}
+        columns = 100 * np.transpose([values for each in scores.values() for _, values in each])[run.class_order]
+        image = heat_map(panel, columns, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+        if is_named(run):
+            numbers(panel, columns, size=8, dark_from=55)
+        panel.axvline(len(TIMES) - 0.5, color="white", linewidth=4)
+        class_ticks(panel.yaxis, class_names(run))
+        steps = [f"{step:,.0f}" for each in scores.values() for step, _ in each]
+        panel.set_xticks(range(len(steps)), steps)
+        above = panel.secondary_xaxis("top")
+        above.set_ticks([len(TIMES) / 2 - 0.5 + len(TIMES) * i for i in range(len(scores))], list(scores))
+        above.tick_params(length=0)
+        panel.set(xlabel="step", ylabel=classes_label(run, "class"))
+        panel.set_title(method.name, color=method.colour)
+    colour_scale(figure, axes, image, "%")
+    return figure
+
+
+@styled
+def class_shares(methods: Sequence[Method]) -> Figure:
+    """Class shares at the end: labels, pseudo-labels, test predictions, and what they should be."""
+    room = room_for_names([method.run for method in methods])
+    figure, axes = panels(len(methods), columns=2, height=2.9 + room)
+    for panel, method in zip(axes, methods, strict=True):
+        run, order = method.run, method.run.class_order
+        labels, pool, test = (_percent(run.split[key])[order] for key in ("labeled", "unlabeled", "test"))
+        bars = [Bars("labels", labels, None, FAINT)]
+        if all("pseudo" in run.lines[-1] for run in method.runs):
+            truth = None if run.split.get("unknown") else pool  # of own data nobody knows it
+            share = _late(method.runs, "pseudo", "share")[order]
+            bars.append(Bars("pseudo-labels", share, truth, lighter(method.colour)))
+        share = _late(method.runs, "test", "predicted_share")[order]
+        bars.append(Bars("test predictions", share, test, method.colour))
+        (_grouped_bars if is_named(run) else _outlines)(panel, bars)
+        class_ticks(panel.xaxis, class_names(run), upright=True)
+        panel.set(xlabel=classes_label(run, "class"), ylabel="% of samples", ylim=(0, None))
+        panel.set_title(method.name, color=method.colour)
+        _share_legend(panel)
+    return figure
+
+
+class Bars(NamedTuple):
+    """Shares of the classes, [k], and what they should be."""
+
+    name: str
+    percent: Floats
+    truth: Floats | None
+    colour: str
+
+
+def _grouped_bars(axes: Axes, bars: Sequence[Bars]) -> None:
+    width = 0.8 / len(bars)
+    for i, each in enumerate(bars):
+        middle = np.arange(len(each.percent)) + (i - (len(bars) - 1) / 2) * width
+        axes.bar(middle, each.percent, width, color=each.colour, label=each.name)
+        if each.truth is not None:
+            axes.hlines(each.truth, middle - width / 2, middle + width / 2, color=INK, linewidth=1.5, label="truth")
+
+
+def _outlines(axes: Axes, bars: Sequence[Bars]) -> None:
+    """The same for many classes: a staircase each instead of hundreds of slivers."""
+    edges = np.arange(len(bars[0].percent) + 1) - 0.5
+    for each in bars:
+        if each.truth is None:
+            axes.stairs(each.percent, edges, color=each.colour, fill=True, label=each.name)
+        else:
+            axes.stairs(each.truth, edges, color=INK, linewidth=0.8, baseline=None, label="truth")
+            axes.stairs(each.percent, edges, color=each.colour, linewidth=1.2, baseline=None, label=each.name)
+
+
+def _share_legend(axes: Axes) -> None:
+    """Each name once, the truth last."""
+    handles = {name: handle for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    handles["truth"] = handles.pop("truth")
+    axes.legend(handles.values(), handles.keys(), loc="upper right", fontsize=8)
+
+
+def _over_time(run: Run, end: float) -> Floats:
+    """Pseudo-label error [k, columns] at even steps; an evaluation speaks for the steps before it."""
+    steps, errors = run.series("pseudo", "error")
+    at = (np.arange(TIME_COLUMNS) + 0.5) * end / TIME_COLUMNS
+    evaluation = np.searchsorted(steps, at)
+    padded = np.vstack([errors, np.full(errors.shape[1], np.nan)])  # steps that this run has not reached
+    return padded[evaluation].T
+
+
+def _mean_where_known(stacks: Sequence[Floats]) -> Floats:
+    known = ~np.isnan(stacks)
+    total, count = np.where(known, stacks, 0).sum(0), known.sum(0)
+    return np.where(count > 0, total / count.clip(min=1), np.nan)
+
+
+def _at(method: Method, key: str, step: float) -> tuple[float, Floats]:
+    """The evaluation next to a step, and the mean over seeds of what each has next to it, [k]."""
+    nearest = []
+    for run in method.runs:
+        steps, values = run.series("test", key)
+        i = int(np.abs(steps - step).argmin())
+        nearest.append((steps[i], values[i]))
+    return nearest[0][0], np.mean([values for _, values in nearest], axis=0)
+
+
+def _late(runs: Sequence[Run], section: str, key: str) -> Floats:
+    """Shares at the last evaluation in percent, averaged over seeds."""
+    return np.asarray(100 * np.mean([run.series(section, key)[1][-1] for run in runs], axis=0))
+
+
+def _percent(counts: Sequence[int]) -> Floats:
+    return 100 * np.array(counts) / sum(counts)

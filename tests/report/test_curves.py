@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
+
+from mnar.report import Run
+from mnar.report.curves import learning_curves, pseudo_label_health
+from mnar.report.style import svg
+from tests.report.drawn import methods_of
+from tests.report.made_up import run_with
+
+
+def dashed(lines: list[Line2D]) -> list[Line2D]:
+    return [line for line in lines if line.get_linestyle() == "--"]
+
+
+def test_the_thick_curve_is_the_mean_over_the_steps_that_all_seeds_have() -> None:
+    long = run_with("fixmatch", "none", accuracy=[0.1, 0.3, 0.5], seed=1)
+    short = run_with("fixmatch", "none", accuracy=[0.3, 0.5], seed=2)
+    short.config["train"]["iterations"] = long.config["train"]["iterations"]
+    *thin, thick = learning_curves(methods_of([long, short])).axes[0].lines
+    assert len(thin) == 2
+    np.testing.assert_allclose(np.asarray(thick.get_xydata()), [[10, 20], [20, 40]])
+
+
+@pytest.mark.parametrize("plain", ["none", "tracking"])
+def test_the_final_result_of_a_plain_learner_is_dashed_beside_guided_runs_of_it(plain: str) -> None:
+    runs = [
+        run_with("fixmatch", plain, accuracy=[0.2, last], geometric_mean=[0.1, 0.3], seed=seed)
+        for seed, last in ((1, 0.5), (2, 0.7))
+    ]
+    guided = run_with("fixmatch", "prg", accuracy=[0.2, 0.9])
+    left, right = learning_curves(methods_of([*runs, guided])).axes
+    (accuracy,), (geometric_mean,) = dashed(list(left.lines)), dashed(list(right.lines))
+    np.testing.assert_allclose(np.asarray(accuracy.get_ydata(), dtype=float), 60)
+    np.testing.assert_allclose(np.asarray(geometric_mean.get_ydata(), dtype=float), 30)
+    (curve,) = [line for line in left.lines if line.get_label() == runs[0].label]
+    assert to_hex(accuracy.get_color()) == to_hex(curve.get_color())
+
+
+def test_nothing_is_dashed_where_no_guided_run_of_the_same_learner_is() -> None:
+    runs = [run_with(*method, accuracy=[0.5]) for method in (("supervised", "none"), ("fixmatch", "prg"))]
+    assert dashed(list(learning_curves(methods_of(runs)).axes[0].lines)) == []
+
+
+def test_health_has_a_panel_for_what_was_recorded_and_is_none_where_nothing_was() -> None:
+    run = run_with("fixmatch", "prg", accuracy=[0.5])
+    assert pseudo_label_health(methods_of([run])) is None
+    run.lines[0]["train"] = {"mask_rate": 0.25}
+    figure = pseudo_label_health(methods_of([run]))
+    assert figure is not None
+    (axes,) = figure.axes
+    np.testing.assert_allclose(np.asarray(axes.lines[0].get_xydata()), [[10, 25]])
+
+
+def test_a_figure_is_the_same_bytes_every_time() -> None:
+    runs: list[Run] = [run_with("fixmatch", name, accuracy=[0.5, 0.6]) for name in ("none", "prg")]
+    assert svg(learning_curves(methods_of(runs))) == svg(learning_curves(methods_of(runs)))

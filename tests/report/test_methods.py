@@ -1,0 +1,135 @@
+from typing import Any
+
+import pytest
+
+from mnar.report import Run, by_setting
+from mnar.report.methods import protocol_name
+from tests.report.drawn import methods_of
+from tests.report.made_up import ALIGNED, run_with
+
+CADR_20, CADR_50 = ({"name": "cadr", "gamma": gamma, "rounding": "ceil"} for gamma in (20.0, 50.0))
+
+
+def run_on(dataset: str, protocol: dict[str, Any], guidance: str = "none", **options: Any) -> Run:
+    run = run_with("fixmatch", guidance, accuracy=[0.5], **options)
+    run.config["dataset"]["name"] = run.split["dataset"] = dataset
+    run.config["protocol"] = protocol
+    return run
+
+
+def names(runs: list[Run]) -> dict[str, list[str]]:
+    return {setting.name: [method.name for method in setting.methods] for setting in by_setting(runs)}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name"),
+    [
+        (CADR_20, "cadr γ=20"),
+        ({"name": "darp", "gamma_l": 100.0, "gamma_u": 50.0, "n1": 1500, "reverse": False}, "darp γ_l=100, γ_u=50"),
+        ({"name": "darp", "gamma_l": 100.0, "gamma_u": 100.0, "reverse": True}, "darp γ_l=100, γ_u=100 reversed"),
+        ({"name": "own", "num_labels": 40, "n1": 10, "gamma_u": 5.0, "m1": 5000}, "own n=40, N1=10, γ_u=5"),
+        ({"name": "own", "num_labels": 40, "n1": 10, "gamma_u": None}, "own n=40, N1=10"),
+        ({"name": "balanced", "num_labels": 40}, "balanced n=40"),
+        ({"name": "found", "num_labels": 400}, "n=400"),
+        ({"name": "found"}, ""),
+    ],
+)
+def test_a_protocol_has_a_short_name(protocol: dict[str, Any], name: str) -> None:
+    assert protocol_name(run_on("digits", protocol)) == name
+
+
+def test_runs_that_differ_in_their_seed_alone_share_a_method() -> None:
+    runs = [run_with("fixmatch", name, accuracy=[0.5], seed=seed) for seed in (1, 2) for name in ("none", "prg")]
+    assert {method.name: [run.config["seed"] for run in method.runs] for method in methods_of(runs)} == {
+        "fixmatch": [1, 2],
+        "fixmatch + prg": [1, 2],
+    }
+
+
+def test_seeds_run_on_other_machines_share_a_method() -> None:
+    here, there = (run_with("fixmatch", "prg", accuracy=[0.5], seed=seed) for seed in (1, 2))
+    here.config["engine"] = {"device": "cpu", "compile": False}
+    there.config["engine"] = {"device": "cuda", "compile": True}
+    there.config["dataset"]["root"] = "/mnt/data"
+    assert here.method == there.method
+    assert [method.runs for method in methods_of([here, there])] == [[here, there]]
+
+
+def test_plain_learners_come_first_whatever_they_are_tracked_by() -> None:
+    runs = [run_with("fixmatch", name, accuracy=[0.5]) for name in ("prg", "tracking", "prg_last", "none")]
+    assert names(runs) == {
+        "cadr γ=20": ["fixmatch + tracking", "fixmatch", "fixmatch + prg", "fixmatch + prg_last"],
+    }
+
+
+def test_equal_labels_are_told_apart_by_the_settings_that_differ() -> None:
+    runs = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (1.0, 3.0)]
+    assert names(runs) == {"cadr γ=20": ["fixmatch + prg (alpha=1)", "fixmatch + prg (alpha=3)"]}
+
+
+def test_a_value_that_most_of_them_have_goes_without_saying() -> None:
+    options = (
+        {"alpha": 1.0},
+        {"alpha": 3.0},
+        {"alpha": 10.0},
+        {"alpha": 1.0, "window": 16},
+        {"alpha": 1.0, "last": True},
+    )
+    runs = [run_with("fixmatch", "prg", accuracy=[0.5], **{"window": 128, **each}) for each in options]
+    assert names(runs)["cadr γ=20"] == [
+        "fixmatch + prg",
+        "fixmatch + prg (alpha=3)",
+        "fixmatch + prg (alpha=10)",
+        "fixmatch + prg (window=16)",
+        "fixmatch + prg (last=True)",
+    ]
+
+
+def test_chains_with_equal_labels_are_told_apart_by_the_options_within_them() -> None:
+    runs = [
+        run_with("simmatch", "prg", accuracy=[0.5], window=other, after={**ALIGNED, "window": window})
+        for window, other in ((32, 128), (64, 16))
+    ]
+    assert names(runs)["cadr γ=20"] == [
+        "simmatch + prg (guidance.window=128, guidance.after.window=32)",
+        "simmatch + prg (guidance.window=16, guidance.after.window=64)",
+    ]
+
+
+def test_a_setting_that_is_null_equals_one_that_is_absent() -> None:
+    runs = [run_with("fixmatch", "prg", accuracy=[0.5], seed=1), run_with("fixmatch", "prg", accuracy=[0.5], seed=2)]
+    runs[0].config["guidance"]["warmup"] = None
+    assert len(methods_of(runs)) == 1
+
+
+def test_runs_on_one_data_set_are_grouped_by_protocol() -> None:
+    runs = [run_on("cifar10", protocol, guidance) for protocol in (CADR_20, CADR_50) for guidance in ("none", "prg")]
+    assert names(runs) == {"cadr γ=20": ["fixmatch", "fixmatch + prg"], "cadr γ=50": ["fixmatch", "fixmatch + prg"]}
+
+
+def test_runs_on_several_data_sets_are_named_by_them() -> None:
+    runs = [run_on("cifar10", CADR_20), run_on("cifar100", CADR_20), run_on("survey", {"name": "found"})]
+    assert list(names(runs)) == ["cifar10, cadr γ=20", "cifar100, cadr γ=20", "survey"]
+
+
+def test_settings_with_equal_names_are_told_apart_by_what_differs() -> None:
+    runs = [run_on("cifar10", {**CADR_20, "rounding": rounding}) for rounding in ("ceil", "floor")]
+    assert list(names(runs)) == ["cadr γ=20 (rounding=ceil)", "cadr γ=20 (rounding=floor)"]
+
+
+def test_what_a_method_has_in_one_setting_and_not_in_another_is_no_part_of_its_name_and_look() -> None:
+    runs = [
+        run_on("cifar10", CADR_20, "prg", window=64),
+        run_on("cifar100", CADR_50),
+        run_on("cifar100", CADR_50, "prg", window=128),
+    ]
+    (here,), (_, there) = (setting.methods for setting in by_setting(runs))
+    assert here.name == there.name == "fixmatch + prg"
+    assert here.colour == there.colour
+
+
+def test_the_first_colours_go_to_methods_that_have_no_variants() -> None:
+    variants = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=float(alpha)) for alpha in range(8)]
+    methods = methods_of([*variants, run_with("fixmatch", "prg_last", accuracy=[0.5])])
+    assert {method.name: method.line_style for method in methods}["fixmatch + prg_last"] == "-"
+    assert sum(method.line_style == "--" for method in methods) == 2

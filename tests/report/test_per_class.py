@@ -1,0 +1,73 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+
+from mnar.report import Run, read_run
+from mnar.report.curves import learning_curves
+from mnar.report.per_class import class_shares, precision_and_recall, pseudo_label_errors
+from tests.report.drawn import cells, methods_of, tick_labels, words
+from tests.report.made_up import METHODS, run_with, write_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [read_run(write_run(folder / f"{i}", *method, num_evaluations=6)) for i, method in enumerate(METHODS)]
+
+
+def test_supervised_runs_have_no_figures_of_pseudo_labels(runs: list[Run]) -> None:
+    supervised = methods_of(runs[:1])
+    assert pseudo_label_errors(supervised) is None
+    assert words(class_shares(supervised)) >= {"labels", "test predictions", "truth"}
+    assert "pseudo-labels" not in words(class_shares(supervised))
+
+
+def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", class_names=("<b>", "$5$", "a&b"), num_evaluations=2)
+    assert {"<b>", "$5$", "a&b"} <= words(class_shares(methods_of([read_run(folder)])))
+
+
+def test_methods_keep_their_colour_where_others_are_missing(runs: list[Run]) -> None:
+    lines = learning_curves(methods_of(runs)).axes[0].lines
+    colour = {line.get_label(): to_hex(line.get_color()) for line in lines}
+    errors = pseudo_label_errors(methods_of(runs))  # without the supervised run
+    assert errors is not None
+    titles = [text for axes in errors.axes for text in axes.findobj(Text) if text.get_text() in colour]
+    assert [text.get_text() for text in titles] == ["fixmatch", "fixmatch + prg", "fixmatch + prg_last"]
+    assert [to_hex(text.get_color()) for text in titles] == [colour[text.get_text()] for text in titles]
+
+
+def test_pseudo_label_errors_put_rare_classes_last_and_average_the_seeds_that_know(tmp_path: Path) -> None:
+    recorded = []
+    for seed, errors in ((1, [[0.5, 0.2], [None, 0.0]]), (2, [[None, 0.4], [None, 0.0]])):
+        folder = write_run(tmp_path / f"{seed}", seed=seed, class_names=("rare", "frequent"))
+        split = json.loads((folder / "split.json").read_text()) | {"labeled": [2, 40]}
+        (folder / "split.json").write_text(json.dumps(split))
+        lines = [{"step": 300 * (i + 1), "pseudo": {"error": each}} for i, each in enumerate(errors)]
+        (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        recorded.append(read_run(folder))
+    figure = pseudo_label_errors(methods_of(recorded))
+    assert figure is not None
+    image = cells(figure.axes[0])
+    half = image.shape[1] // 2
+    np.testing.assert_allclose(image[:, 0], [30, 50])  # frequent: mean of 0.2 and 0.4; rare: one seed knows
+    np.testing.assert_allclose(image[:, half - 1], image[:, 0])
+    np.testing.assert_allclose(image[:, half], [0, np.nan])
+
+
+def test_precision_and_recall_stand_side_by_side_at_three_times_averaged_over_seeds() -> None:
+    seeds = [run_with("fixmatch", "prg", accuracy=[0.5] * 10, seed=seed) for seed in (1, 2)]
+    assert precision_and_recall(methods_of(seeds)) is None, "no precision was recorded"
+    for run, off in zip(seeds, (-0.1, 0.1), strict=True):
+        for i, line in enumerate(run.lines, start=1):
+            line["test"] |= {"precision": [0.05 * i, 0.8 + off], "recall": [0.9, 0.08 * i]}
+    figure = precision_and_recall(methods_of(seeds))
+    assert figure is not None
+    expected = [[10, 30, 50, 90, 90, 90], [80, 80, 80, 16, 48, 80]]  # a fifth, three fifths and all of ten evaluations
+    np.testing.assert_allclose(cells(figure.axes[0]), expected)
+    assert tick_labels(figure.axes[0].xaxis) == ["20", "60", "100"] * 2
+    assert {"precision", "recall", "10", "48"} <= words(figure)

@@ -1,0 +1,84 @@
+"""The suite in small: every protocol of the paper, on data that anyone has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mnar.config import RunConfig
+from mnar.paper import PAPER
+from mnar.protocols import PROTOCOLS
+from mnar.recipes import RECIPES, configure
+from mnar.report import read_metrics
+from mnar.run import load_data, make_split, new_run
+from mnar.suites import SUITES, TITLES
+from mnar.types import Counts
+
+DIGITS = [name for name in SUITES if name.startswith("digits/")]
+TABULAR = [name for name in SUITES if name.startswith("tabular-digits/")]
+SMALL = [*DIGITS, *TABULAR]
+SETTINGS = tuple(dict.fromkeys(name.split("/")[1] for name in SMALL))
+
+
+def kind_of(config: RunConfig) -> tuple[object, ...]:
+    """What tells one protocol of the paper from another, whatever its sizes."""
+    options = config.protocol.options
+    return config.protocol.name, options.get("gamma_u") is not None, options.get("reverse", False)
+
+
+def test_every_protocol_of_the_paper_is_there_in_small() -> None:
+    of_the_paper = {kind_of(configure(recipe=name)) for name in PAPER}
+    for names in (DIGITS, TABULAR):
+        assert {kind_of(configure(recipe=name)) for name in names} >= of_the_paper
+
+
+def test_every_setting_has_every_method_and_no_figure_of_the_paper() -> None:
+    images = ("fixmatch", "fixmatch+cadr", "fixmatch+prg", "fixmatch+prg_last")
+    tables = ("vime", "vime+prg", "vime+prg_last")
+    assert [f"digits/{setting}/{method}" for setting in SETTINGS for method in images] == DIGITS
+    assert [f"tabular-digits/{setting}/{method}" for setting in SETTINGS for method in tables] == TABULAR
+    assert {SUITES[name].printed for name in SMALL} == {"–"}
+    assert {name.split("/")[0] for name in SUITES} == set(TITLES)
+
+
+def test_a_suite_takes_no_name_from_the_paper() -> None:
+    assert not SUITES.keys() & PAPER.keys()
+    assert RECIPES.keys() == SUITES.keys() | PAPER.keys()
+
+
+@pytest.mark.parametrize("table", ["digits", "tabular-digits"])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_classes_hold_all_that_a_setting_asks_for(table: str, setting: str) -> None:
+    config = configure(recipe=next(name for name in SMALL if name.startswith(f"{table}/{setting}/")))
+    counts, data = PROTOCOLS[config.protocol.name](10, **config.protocol.options), load_data(config)
+    rows = make_split(config, data)
+    assert isinstance(counts, Counts)
+    drawn = np.bincount(data.train_y[rows.labeled_index].numpy(), minlength=10)
+    assert tuple(drawn) == counts.labeled
+    assert max(counts.labeled) == counts.labeled[0]
+    if counts.unlabeled is not None:
+        pool = np.bincount(data.train_y[rows.unlabeled_index].numpy(), minlength=10)
+        assert tuple(pool - drawn) == counts.unlabeled, "and none was capped"
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("table", "learner"), [("digits", "fixmatch"), ("tabular-digits", "vime")])
+def test_the_methods_of_a_setting_differ_in_their_guidance_alone(table: str, learner: str, setting: str) -> None:
+    plain, *guided = (configure(recipe=name) for name in SMALL if name.startswith(f"{table}/{setting}/"))
+    assert (plain.learner.name, plain.guidance.name) == (learner, "none")
+    for config in guided:
+        assert all(difference.startswith("guidance") for difference in plain.differences(config))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("digits/darp-l100-u100-reversed/fixmatch+prg", []),
+        ("tabular-digits/darp-l100-u100-reversed/vime+prg", ["learner.pretraining_epochs=1"]),
+    ],
+)
+def test_the_smallest_pool_is_enough_for_every_step(name: str, settings: list[str], tmp_path: Path) -> None:
+    new_run(configure(recipe=name, iterations=3, settings=settings), tmp_path / "run")
+    assert read_metrics(tmp_path / "run")[-1]["step"] == 3
