@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -130,13 +131,17 @@ class Bench:
             missing = {path: config for path, config in self.configs.items() if _kept(path, config) is None}
             for path in missing:
                 path.with_suffix(FAILED).unlink(missing_ok=True)
-            num_done = run_all(
-                missing,
-                on_progress,
-                num_processes=num_processes or _num_processes(),
-                seconds=None if minutes is None else 60 * minutes,
-                on_failure=_note_failure,
-            )
+            try:
+                num_done = run_all(
+                    missing,
+                    on_progress,
+                    num_processes=num_processes or _num_processes(),
+                    seconds=None if minutes is None else 60 * minutes,
+                    on_failure=_note_failure,
+                )
+            finally:
+                for path, config in missing.items():
+                    _keep(path, config)
         return len(self.configs) - len(missing) + num_done
 
     def cells(self) -> list[Cell]:
@@ -191,13 +196,15 @@ def _result(path: Path, config: RunConfig) -> RunResult | None:
     if kept is not None or not (path / CONFIG).exists():
         return kept
     check_reusable(path, config)
-    if not read_metrics(path):
-        return None
-    result = _read_result(path)
-    if result.is_done:
-        kept_result = {"settings": _settings(config), "result": asdict(result)}
-        write_atomically(path.with_suffix(RESULT), json.dumps(kept_result, indent=1))
-    return result
+    return _read_result(path) if read_metrics(path) else None
+
+
+def _keep(path: Path, config: RunConfig) -> None:
+    """Write down what a run came to if it is done, so that nobody need read all of it again."""
+    if (path / MODEL).exists():
+        with suppress(ValueError):  # damaged: whoever asks for the result is told
+            result = {"settings": _settings(config), "result": asdict(_read_result(path))}
+            write_atomically(path.with_suffix(RESULT), json.dumps(result, indent=1))
 
 
 def _kept(path: Path, config: RunConfig) -> RunResult | None:

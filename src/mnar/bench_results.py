@@ -77,17 +77,19 @@ def by_table(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 
 def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table]:
-    """One table, or two where the terminal is too narrow for all the columns."""
+    """One table, or several where the terminal is too narrow for all the columns."""
     rows = [row(cell) for cell in cells]
-    scores = ["accuracy", "paper", "geometric_mean", "paper_gm", "n"]
-    for printed in ("paper", "paper_gm"):
-        if all(getattr(line, printed) == NONE for line in rows):
-            scores.remove(printed)
-    rest = ["final", "best_on_test", "minutes", "images_per_second"]
-    whole = _terminal_table(title, rows, [*scores, *rest])
-    if Console(width=10 * width).measure(whole).maximum <= width:
-        return [whole]
-    return [_terminal_table(title, rows, scores), _terminal_table("", rows, rest)]
+    columns = [column for column in Row._fields[2:] if any(getattr(line, column) != NONE for line in rows)]
+    tables = [_terminal_table(title, rows, columns[:1])]
+    shown: list[str] = []
+    for column in columns:
+        wider = _terminal_table("" if len(tables) > 1 else title, rows, [*shown, column])
+        if shown and Console(width=10 * width).measure(wider).maximum > width:
+            shown, wider = [], _terminal_table("", rows, [column])
+            tables.append(wider)
+        shown.append(column)
+        tables[-1] = wider
+    return tables
 
 
 def _terminal_table(title: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:
@@ -236,12 +238,15 @@ def _per_class(cell: Cell) -> list[dict[str, Any]] | None:
     """Precision and recall at the steps that the paper printed them for, per cent; ours of the first seed."""
     if not cell.recipe.per_class or not cell.results:
         return None
-    lines = read_metrics(cell.folders[cell.results[0].seed])
+    try:
+        lines = read_metrics(cell.folders[cell.results[0].seed])
+    except ValueError:  # damaged since; its result was kept
+        lines = []
     scores = []
     for step, printed in cell.recipe.per_class.items():
-        line = min(lines, key=lambda line: abs(line["step"] - step))
-        is_near = abs(line["step"] - step) <= NEAR * step
-        ours = {name: [100 * value for value in line["test"][name]] for name in printed._fields} if is_near else None
+        near = [line for line in lines if abs(line["step"] - step) <= NEAR * step]
+        nearest = min(near, key=lambda line: abs(line["step"] - step), default=None)
+        ours = {name: [100 * value for value in nearest["test"][name]] for name in printed._fields} if nearest else None
         scores.append({"step": step, "ours": ours, "paper": printed._asdict()})
     return scores
 

@@ -145,7 +145,7 @@ def bench(
                 )
     finally:
         results = benched.cells()
-        written = write_results(results, out) if out.is_dir() else []
+        written = [] if show else write_results(results, out)
     for title, group in by_table(results).items():
         console.print(*terminal_tables(title, group, console.width), sep="")
     for missing in what_is_missing(results):

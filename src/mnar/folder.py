@@ -148,10 +148,8 @@ class RunRecorder:
         self.saved_step = self.last_step = first_step
         self.lines = forget_metrics_after(folder, first_step)
         config = read_config(folder)
-        self.config, self.guided = (
-            config.to_yaml(),
-            any(part.name not in ("none", "tracking") for part in config.guidance.chain),
-        )
+        self.config = config.to_yaml()
+        self.guided = any(part.name not in ("none", "tracking") for part in config.guidance.chain)
         self.began = time.monotonic()
         self.machine = _machine(trainer.engine.device)
         self.earlier_sessions = _sessions(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -100,18 +101,18 @@ class _Runs:
             alone = path in self.broke or any(each in self.broke for each in self.training.values())
             if len(self.training) >= (1 if alone else self.num_processes):
                 return
-            self.waiting.popleft()
             seconds = self._seconds_for_one()
             if seconds is None or seconds > 0:
                 self.training[pool.submit(_run, self.configs[path], path, seconds)] = path
+            self.waiting.popleft()  # not before: a broken pool refuses it
 
     def _seconds_for_one(self) -> float | None:
         """An equal share of the time that is left, if there is a limit."""
         if self.until is None:
             return None
         left = self.until - time.monotonic()
-        num_waiting = len(self.waiting) + 1
-        return min(left, max(LEAST_SECONDS, left * self.num_processes / num_waiting))
+        num_rounds = math.ceil((len(self.waiting) + len(self.training)) / self.num_processes)
+        return min(left, max(LEAST_SECONDS, left / num_rounds))
 
     def _collect(self) -> None:
         for future in [future for future in self.training if future.done()]:
