@@ -20,6 +20,7 @@ TINY = (
     "train.eval_every=2",
     "train.save_every=3",
 )
+SELDOM_SAVED = (*TINY, "train.eval_every=10", "train.save_every=50")
 
 
 class Here(Executor):

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from mnar.recipes import configure
 from mnar.report import read_metrics
 from mnar.side_by_side import STOPPED, TAIL_BYTES, run_all, steps_done
 from mnar.train import Interrupted
-from tests.benches import OTHER, RECIPE, TINY, Clock, Here, make_up
+from tests.benches import OTHER, RECIPE, SELDOM_SAVED, TINY, Clock, Here, make_up
 from tests.test_cli import wait_for
 
 LINE = '{"step": %d, "test": {"accuracy": 0.5}, "train": {}}\n'
@@ -80,10 +79,12 @@ def test_a_run_without_metrics_has_done_nothing_and_one_with_a_model_all(tmp_pat
 
 
 class Scripted(Executor):
-    """A pool on a clock of its own. A run ends when its seconds are over, or at once as `outcomes` says."""
+    """A pool on a clock of its own. A run ends when its seconds are over, each `late`, 2 `late`, ... after that, or at
+    once as `outcomes` says.
+    """
 
-    def __init__(self, clock: Clock, outcomes: Mapping[Path, list[BaseException | None]] | None = None) -> None:
-        self.clock, self.outcomes = clock, dict(outcomes or {})
+    def __init__(self, clock: Clock, outcomes: Mapping[Path, list[BaseException | None]], late: float) -> None:
+        self.clock, self.outcomes, self.late = clock, dict(outcomes), late
         self.begun: list[Path] = []
         self.beside: list[int] = []  # how many others were being trained when each was begun
         self.seconds: dict[Path, float | None] = {}
@@ -92,7 +93,7 @@ class Scripted(Executor):
         self.breaks_at: set[int] = set()  # submissions that find the pool broken
 
     def new_pool(self, num_processes: int) -> Scripted:
-        self.pools += 1
+        self.pools, self.num_processes = self.pools + 1, num_processes
         return self
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
@@ -107,7 +108,8 @@ class Scripted(Executor):
         if outcomes := self.outcomes.get(path):
             error = outcomes.pop(0)
             future.set_exception(error) if error else future.set_result(None)
-        self.ends[future] = self.clock.now + (1.0 if seconds is None else seconds)
+        delay = self.late * (len(self.begun) % self.num_processes)
+        self.ends[future] = self.clock.now + (1.0 if seconds is None else seconds) + delay
         return future
 
     def sleep(self, seconds: float) -> None:
@@ -121,9 +123,9 @@ class Scripted(Executor):
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
-    def make(outcomes: Mapping[Path, list[BaseException | None]] | None = None) -> Scripted:
+    def make(outcomes: Mapping[Path, list[BaseException | None]] | None = None, late: float = 0.0) -> Scripted:
         clock = Clock()
-        pool = Scripted(clock, outcomes)
+        pool = Scripted(clock, outcomes or {}, late)
         monkeypatch.setattr(clock, "sleep", pool.sleep)
         monkeypatch.setattr(side_by_side, "time", clock)
         monkeypatch.setattr(side_by_side, "_new_pool", pool.new_pool)
@@ -132,47 +134,40 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
     return make
 
 
-class Failures(dict[Path, str]):
-    """Keeps what an `on_failure` is told."""
-
-    def __call__(self, path: Path, error: Exception) -> None:
-        assert path not in self, "told twice"
-        self[path] = str(error)
-
-
 def configs_in(tmp_path: Path, number: int) -> dict[Path, RunConfig]:
     config = config_of(iterations=100)
     return {tmp_path / f"run-{i}": config for i in range(number)}
 
 
-def train_nobody(configs: Mapping[Path, RunConfig], **options: Any) -> Failures:
-    failures = Failures()
-    run_all(configs, lambda share: None, on_failure=failures, **options)
+def failures_of(configs: Mapping[Path, RunConfig], **options: Any) -> dict[Path, str]:
+    """Run them all; returns what an `on_failure` is told."""
+    failures: dict[Path, str] = {}
+
+    def note(path: Path, error: Exception) -> None:
+        assert path not in failures, "told twice"
+        failures[path] = str(error)
+
+    run_all(configs, lambda share: None, on_failure=note, **options)
     return failures
 
 
-@pytest.mark.parametrize(("num_runs", "num_processes"), [(1, 1), (6, 1), (2, 2), (2, 16)])
+SIZES = [(1, 1), (6, 1), (2, 2), (2, 16), (3, 2), (4, 2), (6, 2), (12, 4), (20, 16)]
+
+
+@pytest.mark.parametrize(
+    ("num_runs", "num_processes", "late"),
+    [(*size, late) for size in SIZES for late in (0.0, 2.0)],
+)
 def test_within_a_time_every_run_gets_an_equal_share_of_it(
-    num_runs: int, num_processes: int, scripted: Callable[..., Scripted], tmp_path: Path
+    num_runs: int, num_processes: int, late: float, scripted: Callable[..., Scripted], tmp_path: Path
 ) -> None:
-    check_shares_are_equal(num_runs, num_processes, scripted(), tmp_path)
-
-
-@pytest.mark.xfail(strict=True, reason="a run that starts beside another gets a larger share: only waiting ones count")
-@pytest.mark.parametrize(("num_runs", "num_processes"), [(4, 2), (6, 2), (12, 4)])
-def test_within_a_time_every_run_gets_an_equal_share_of_it_side_by_side_too(
-    num_runs: int, num_processes: int, scripted: Callable[..., Scripted], tmp_path: Path
-) -> None:
-    check_shares_are_equal(num_runs, num_processes, scripted(), tmp_path)
-
-
-def check_shares_are_equal(num_runs: int, num_processes: int, pool: Scripted, tmp_path: Path) -> None:
+    pool = scripted(late=late)
     began = pool.clock.now
-    train_nobody(configs_in(tmp_path, num_runs), num_processes=num_processes, seconds=6000.0)
+    failures_of(configs_in(tmp_path, num_runs), num_processes=num_processes, seconds=6000.0)
     assert len(pool.begun) == num_runs
-    share = 6000.0 * min(num_processes, num_runs) / num_runs
-    assert list(pool.seconds.values()) == pytest.approx([share] * num_runs)
-    assert pool.clock.now - began <= 6000.0 + 1e-6
+    share = 6000.0 / math.ceil(num_runs / num_processes)  # side by side, no run can be cut in two
+    assert list(pool.seconds.values()) == pytest.approx([share] * num_runs, rel=0.05)
+    assert pool.clock.now - began <= 6000.0 + num_runs * late
 
 
 def test_time_that_one_run_does_not_need_goes_to_those_that_wait(
@@ -180,7 +175,7 @@ def test_time_that_one_run_does_not_need_goes_to_those_that_wait(
 ) -> None:
     first, *others = configs_in(tmp_path, 4)
     pool = scripted({first: [None]})  # done in no time
-    train_nobody(configs_in(tmp_path, 4), num_processes=1, seconds=600.0)
+    failures_of(configs_in(tmp_path, 4), num_processes=1, seconds=600.0)
     assert pool.seconds[first] == pytest.approx(150)
     assert [pool.seconds[path] for path in others] == pytest.approx([200] * 3)
 
@@ -189,7 +184,7 @@ def test_no_run_is_begun_for_less_than_it_takes_to_start_and_none_after_the_time
     scripted: Callable[..., Scripted], tmp_path: Path
 ) -> None:
     pool = scripted()
-    train_nobody(configs_in(tmp_path, 10), num_processes=1, seconds=90.0)
+    failures_of(configs_in(tmp_path, 10), num_processes=1, seconds=90.0)
     assert list(pool.seconds.values()) == pytest.approx([30, 30, 30]), "the others have their turn another time"
 
 
@@ -201,10 +196,10 @@ def test_within_a_time_those_behind_come_first_and_otherwise_all_as_given(
     for path, step in ((a, 30), (b, 10), (d, 20)):
         make_up(path, configs[path], [0.5], steps=[step], is_done=False)
     pool = scripted()
-    train_nobody(configs, num_processes=1, seconds=4000.0)
+    failures_of(configs, num_processes=1, seconds=4000.0)
     assert pool.begun == [c, b, d, a]
     pool = scripted()
-    train_nobody(configs, num_processes=1)
+    failures_of(configs, num_processes=1)
     assert pool.begun == [a, b, c, d]
     assert set(pool.seconds.values()) == {None}
 
@@ -219,7 +214,7 @@ def test_a_run_whose_process_is_killed_once_is_tried_again_alone_after_the_other
     configs = configs_in(tmp_path, 4)
     a, b, c, d = configs
     pool = scripted({a: [killed(), None], b: [killed(), None]})  # a pool that breaks ends all that are in it
-    assert train_nobody(configs, num_processes=2) == {}
+    assert failures_of(configs, num_processes=2) == {}
     assert pool.begun == [a, b, c, d, a, b]
     assert pool.beside[-2:] == [0, 0]
     assert pool.pools == 2
@@ -231,18 +226,17 @@ def test_a_run_that_kills_its_process_twice_is_a_failure_with_its_reason_and_the
     configs = configs_in(tmp_path, 3)
     a, b, c = configs
     pool = scripted({a: [killed(), None], b: [killed(), killed()]})
-    failures = train_nobody(configs, num_processes=2)
+    failures = failures_of(configs, num_processes=2)
     assert list(failures) == [b]
     assert "killed, perhaps for want of memory" in failures[b]
     assert pool.begun == [a, b, c, a, b]
 
 
-@pytest.mark.xfail(strict=True, reason="_submit takes a run off the list before a broken pool refuses it")
 def test_a_run_that_a_broken_pool_refuses_is_not_forgotten(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     configs = configs_in(tmp_path, 3)
     pool = scripted()
     pool.breaks_at = {1}  # the process died between two runs
-    assert train_nobody(configs, num_processes=1) == {}
+    assert failures_of(configs, num_processes=1) == {}
     assert set(pool.begun) == set(configs)
 
 
@@ -252,7 +246,7 @@ def test_a_run_that_fails_does_not_stop_the_rest_if_somebody_is_told_and_does_ot
     configs = configs_in(tmp_path, 3)
     first = next(iter(configs))
     pool = scripted({first: [OSError("the disk is full")]})
-    assert train_nobody(configs, num_processes=1) == {first: "the disk is full"}
+    assert failures_of(configs, num_processes=1) == {first: "the disk is full"}
     assert pool.begun == list(configs)
     pool = scripted({first: [OSError("the disk is full")]})
     with pytest.raises(OSError, match="the disk is full"):
@@ -267,10 +261,10 @@ def test_a_run_that_is_stopped_ends_all_unless_its_time_was_up(
     first = next(iter(configs))
     pool = scripted({first: [Interrupted("stopped at step 3")]})
     with pytest.raises(Interrupted, match=STOPPED):
-        train_nobody(configs, num_processes=1)
+        failures_of(configs, num_processes=1)
     assert pool.begun == [first]
     pool = scripted({first: [Interrupted("stopped at step 3")]})
-    assert train_nobody(configs, num_processes=1, seconds=600.0) == {}
+    assert failures_of(configs, num_processes=1, seconds=600.0) == {}
     assert pool.begun == list(configs)
 
 
@@ -291,7 +285,7 @@ def test_other_settings_in_a_folder_are_refused_before_anything_is_trained(
     make_up(last, config_of(iterations=99), [0.5])
     pool = scripted()
     with pytest.raises(FileExistsError, match=r"run-2 holds a run with other settings \(train.iterations: 99 and 100"):
-        train_nobody(configs, num_processes=1)
+        failures_of(configs, num_processes=1)
     assert pool.begun == []
 
 
@@ -312,8 +306,8 @@ def test_a_folder_that_somebody_is_still_saving_to_is_waited_for(
     monkeypatch.setattr(clock, "sleep", sleep)
     monkeypatch.setattr(side_by_side, "time", clock)
     monkeypatch.setattr(side_by_side, "_new_pool", lambda num_processes: Here())
-    assert train_nobody({path: config_of()}, num_processes=1) == {}
-    assert len(sleeps) == 3
+    assert failures_of({path: config_of()}, num_processes=1) == {}
+    assert sleeps.count(1) == 3
     assert (path / MODEL).exists()
 
 
@@ -325,7 +319,7 @@ def test_a_folder_that_somebody_goes_on_using_is_a_failure_that_names_the_proces
     monkeypatch.setattr(side_by_side, "time", Clock())
     monkeypatch.setattr(side_by_side, "_new_pool", lambda num_processes: Here())
     with locked(path):
-        failures = train_nobody({path: config_of()}, num_processes=1)
+        failures = failures_of({path: config_of()}, num_processes=1)
     assert f"in use by process {os.getpid()}" in failures[path]
     assert not (path / MODEL).exists()
 
@@ -346,7 +340,7 @@ def test_a_run_stops_and_saves_once_its_time_is_up_and_goes_on_from_there(
     monkeypatch.setattr(folder, "time", clock)
     with pytest.raises(Interrupted, match=r"stopped at step \d+ of 40; saved"):
         mnar.run.new_run(config, tmp_path / "run", until=clock.now + 20)
-    assert 10 < read_metrics(tmp_path / "run")[-1]["step"] < 20
+    assert 2 <= read_metrics(tmp_path / "run")[-1]["step"] <= 20
     with pytest.raises(Interrupted):
         mnar.run.resume_run(tmp_path / "run", until=clock.now - 1)  # even then a step is taken
     mnar.run.resume_run(tmp_path / "run", until=clock.now + 10_000)
@@ -359,7 +353,7 @@ def test_a_worker_killed_twice_is_a_failure_of_its_run_alone_which_then_goes_on_
 ) -> None:
     """As the kernel does for want of memory."""
     long, short = tmp_path / "long", tmp_path / "short"
-    configs = {long: config_of(iterations=300), short: config_of(OTHER)}
+    configs = {long: configure(recipe=RECIPE, iterations=200, settings=SELDOM_SAVED), short: config_of(OTHER)}
     kills = list[int]()
 
     def kill_whoever_trains_the_long_one() -> None:
@@ -373,7 +367,7 @@ def test_a_worker_killed_twice_is_a_failure_of_its_run_alone_which_then_goes_on_
 
     killer = threading.Thread(target=kill_whoever_trains_the_long_one, daemon=True)
     killer.start()
-    failures = train_nobody(configs, num_processes=1)
+    failures = failures_of(configs, num_processes=1)
     killer.join(1)
     assert len(set(kills)) == 2
     assert list(failures) == [long]
@@ -383,6 +377,6 @@ def test_a_worker_killed_twice_is_a_failure_of_its_run_alone_which_then_goes_on_
     assert active_children() == []
 
     monkeypatch.setattr(side_by_side, "_new_pool", lambda num_processes: Here())
-    assert train_nobody(configs) == {}
+    assert failures_of(configs) == {}
     mnar.run.new_run(configs[long], tmp_path / "straight")
     assert (long / "metrics.jsonl").read_bytes() == (tmp_path / "straight/metrics.jsonl").read_bytes()

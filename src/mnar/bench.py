@@ -73,7 +73,10 @@ class Cell:
         """What is not done yet, in words; empty if nothing."""
         reached = {result.seed: f"seed {result.seed} at step {result.step:,}" for result in self.results}
         done = {result.seed for result in self.results if result.is_done}
-        waiting = {seed: f"seed {seed} not begun" for seed in self.folders}
+        waiting = {
+            seed: f"seed {seed} {'before its first evaluation' if (path / CONFIG).exists() else 'not begun'}"
+            for seed, path in self.folders.items()
+        }
         failed = {seed: f"seed {seed} failed" for seed in self.failures}
         states = {**waiting, **reached, **failed}
         return ", ".join(state for seed, state in states.items() if seed not in done)
@@ -116,9 +119,16 @@ class Bench:
         # Many recipes are the same run, such as a cell that one table scores by accuracy and another by GM.
         self.folders = {name: {seed: self._folder(name, seed) for seed in seeds} for name in self.names}
         self.configs: dict[Path, RunConfig] = {}
+        self.refused: dict[Path, str] = {}  # the settings do not fit these
         for name in dict.fromkeys(map(first_like, self.names)):
-            config = configure(recipe=name, iterations=iterations, data=data, settings=settings)
-            self.configs |= {self._folder(name, seed): replace(config, seed=seed) for seed in seeds}
+            paths = {self._folder(name, seed): seed for seed in seeds}
+            try:
+                config = configure(recipe=name, iterations=iterations, data=data, settings=settings)
+                self.configs |= {path: replace(config, seed=seed) for path, seed in paths.items()}
+            except ValueError as error:
+                self.refused |= dict.fromkeys(paths, str(error))
+        if not self.configs:
+            raise ValueError(next(iter(self.refused.values())))
 
     def run(
         self, on_progress: Callable[[float], None], *, minutes: float | None = None, num_processes: int | None = None
@@ -129,12 +139,17 @@ class Bench:
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder):
             missing = {path: config for path, config in self.configs.items() if _kept(path, config) is None}
-            for path in missing:
-                path.with_suffix(FAILED).unlink(missing_ok=True)
+            for path, config in missing.items():
+                with suppress(ValueError):  # damaged; that is a failure of its own
+                    check_reusable(path, config)
+            for path in self.configs:
+                path.with_suffix(FAILED).unlink(missing_ok=True)  # it is tried again
             try:
+                num_kept, num_all = len(self.configs) - len(missing), len(self.configs)
+                on_progress(num_kept / num_all)
                 num_done = run_all(
                     missing,
-                    on_progress,
+                    lambda share: on_progress((num_kept + share * len(missing)) / num_all),
                     num_processes=num_processes or _num_processes(),
                     seconds=None if minutes is None else 60 * minutes,
                     on_failure=_note_failure,
@@ -142,12 +157,12 @@ class Bench:
             finally:
                 for path, config in missing.items():
                     _keep(path, config)
-        return len(self.configs) - len(missing) + num_done
+        return num_kept + num_done
 
     def cells(self) -> list[Cell]:
         """All recipes as they stand, whoever is training them now."""
-        results: dict[Path, RunResult | None] = {}
-        failures: dict[Path, str] = {}
+        results: dict[Path, RunResult | None] = dict.fromkeys(self.refused)
+        failures = dict(self.refused)
         for path, config in self.configs.items():
             if (reason := path.with_suffix(FAILED)).exists():
                 failures[path] = reason.read_text()
@@ -203,6 +218,7 @@ def _keep(path: Path, config: RunConfig) -> None:
     """Write down what a run came to if it is done, so that nobody need read all of it again."""
     if (path / MODEL).exists():
         with suppress(ValueError):  # damaged: whoever asks for the result is told
+            check_reusable(path, config)
             result = {"settings": _settings(config), "result": asdict(_read_result(path))}
             write_atomically(path.with_suffix(RESULT), json.dumps(result, indent=1))
 

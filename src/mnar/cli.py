@@ -136,16 +136,19 @@ def bench(
         settings=settings or (),
     )
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
-    try:
-        if not show:
+    written: list[Path] = []
+    if not show:
+        try:
             with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
                 bar = progress.add_task(f"{len(benched.configs)} runs", total=1.0)
                 benched.run(
                     lambda share: progress.update(bar, completed=share), minutes=minutes, num_processes=processes
                 )
-    finally:
-        results = benched.cells()
-        written = [] if show else write_results(results, out)
+        except Interrupted:
+            write_results(benched.cells(), out)
+            raise
+        written = write_results(benched.cells(), out)
+    results = benched.cells()
     for title, group in by_table(results).items():
         console.print(*terminal_tables(title, group, console.width), sep="")
     for missing in what_is_missing(results):

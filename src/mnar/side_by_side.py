@@ -14,6 +14,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -25,6 +26,7 @@ from mnar.train import Interrupted
 OnFailure = Callable[[Path, Exception], None]
 LEAST_SECONDS = 30.0  # less is spent on starting
 PATIENCE = 60.0  # seconds for a run to save that belongs to somebody who was killed
+_is_training = threading.Lock()  # of a worker: held as long as it trains
 STOPPED = "stopped; go on with the same command"
 TAIL_BYTES = 2**16  # of metrics.jsonl; the last evaluation begins there, unless its matrices are large
 
@@ -42,7 +44,7 @@ def run_all(
     Within `seconds`, runs share the time equally, those that are behind first, and what is not done then is saved to
     be gone on with. A run that fails ends them all, unless there is an `on_failure` to be told.
     """
-    on_failure = on_failure or _raise
+    on_failure = _raise if on_failure is None else on_failure
     missing = {path: config for path, config in configs.items() if not (path / MODEL).exists()}
     for path, config in configs.items():
         try:
@@ -58,6 +60,17 @@ def run_all(
     return num_done
 
 
+class Turn(NamedTuple):
+    """A run that is being trained, and for how long."""
+
+    path: Path
+    began: float
+    seconds: float | None
+
+    def is_about_to_end(self, now: float) -> bool:
+        return self.seconds is not None and now - self.began > 0.9 * self.seconds
+
+
 class _Runs:
     """Those that wait and those that are being trained."""
 
@@ -68,7 +81,7 @@ class _Runs:
         # Least done first; a time share for each is then an equal share of the whole, however often it is gone on.
         by_share = sorted(configs, key=lambda path: steps_done(path, configs[path]) / configs[path].train.iterations)
         self.waiting = deque(by_share if seconds else configs)
-        self.training: dict[Future[None], Path] = {}
+        self.training: dict[Future[None], Turn] = {}
         self.broke: set[Path] = set()  # were being trained when a process was killed; each is tried again, alone
         self.num_processes = max(1, min(num_processes, len(configs)))
         self.until = None if seconds is None else time.monotonic() + seconds  # no clock that can be set
@@ -80,11 +93,11 @@ class _Runs:
                 if stop.is_set:
                     raise Interrupted(STOPPED)
                 try:
-                    self._submit(pool)
                     self._collect()
+                    self._submit(pool)
                 except BrokenProcessPool:
                     pool.shutdown(wait=True)
-                    self._suspect(self.training.values())
+                    self._suspect([turn.path for turn in self.training.values()])
                     self.training.clear()
                     pool = _new_pool(self.num_processes)
                 report()
@@ -98,20 +111,22 @@ class _Runs:
     def _submit(self, pool: ProcessPoolExecutor) -> None:
         while self.waiting:
             path = self.waiting[0]
-            alone = path in self.broke or any(each in self.broke for each in self.training.values())
+            alone = path in self.broke or any(turn.path in self.broke for turn in self.training.values())
             if len(self.training) >= (1 if alone else self.num_processes):
                 return
             seconds = self._seconds_for_one()
             if seconds is None or seconds > 0:
-                self.training[pool.submit(_run, self.configs[path], path, seconds)] = path
+                turn = Turn(path, time.monotonic(), seconds)
+                self.training[pool.submit(_run, self.configs[path], path, seconds)] = turn
             self.waiting.popleft()  # not before: a broken pool refuses it
 
     def _seconds_for_one(self) -> float | None:
         """An equal share of the time that is left, if there is a limit."""
         if self.until is None:
             return None
-        left = self.until - time.monotonic()
-        num_rounds = math.ceil((len(self.waiting) + len(self.training)) / self.num_processes)
+        now = time.monotonic()
+        left, num_staying = self.until - now, sum(not turn.is_about_to_end(now) for turn in self.training.values())
+        num_rounds = math.ceil((len(self.waiting) + num_staying) / self.num_processes)
         return min(left, max(LEAST_SECONDS, left / num_rounds))
 
     def _collect(self) -> None:
@@ -119,8 +134,8 @@ class _Runs:
             error = future.exception()
             if isinstance(error, BrokenProcessPool):
                 raise error
-            path = self.training.pop(future)
-            if isinstance(error, Interrupted):
+            path = self.training.pop(future).path
+            if isinstance(error, Interrupted | KeyboardInterrupt):
                 if self.until is None:
                     raise Interrupted(STOPPED)
             elif isinstance(error, Exception):
@@ -143,7 +158,9 @@ def _raise(path: Path, error: Exception) -> None:
 
 def _new_pool(num_processes: int) -> ProcessPoolExecutor:
     # Fresh interpreters: a fork of a process that has used torch's threads can hang.
-    return ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=_follow_parent)
+    return ProcessPoolExecutor(
+        num_processes, get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
+    )
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
@@ -154,15 +171,14 @@ def _end(pool: ProcessPoolExecutor) -> None:
         time.sleep(0.1)
 
 
-def _follow_parent() -> None:
-    """End when the process that started this one has been killed: nobody would ask for more."""
-    parent = os.getppid()
+def _end_with_parent(parent: int) -> None:
+    """Nobody would ask for more once the process that started this one has been killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
         os.kill(os.getpid(), signal.SIGTERM)  # a run that is asked to stop saves first
-        time.sleep(PATIENCE)
+        _is_training.acquire(timeout=PATIENCE)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -172,15 +188,16 @@ def _run(config: RunConfig, path: Path, seconds: float | None) -> None:
     torch.set_num_threads(1)
     began = time.monotonic()
     until = None if seconds is None else began + seconds
-    while True:
-        try:
-            if (path / CONFIG).exists():
-                return resume_run(path, until=until)
-            return new_run(config, path, until=until)
-        except InUse:
-            if time.monotonic() - began > PATIENCE:
-                raise
-            time.sleep(1)
+    with _is_training:
+        while True:
+            try:
+                if (path / CONFIG).exists():
+                    return resume_run(path, until=until)
+                return new_run(config, path, until=until)
+            except InUse:
+                if time.monotonic() - began > PATIENCE:
+                    raise
+                time.sleep(1)
 
 
 def _share_done(configs: Mapping[Path, RunConfig]) -> float:

@@ -45,7 +45,10 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> dict[str, A
 def check_same_split(folder: Path, description: dict[str, Any]) -> None:
     path = folder / SPLIT
     if path.exists():
-        before = json.loads(path.read_text())
+        try:
+            before = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error}; remove it, and it is made again") from error
         if any(before.get(key) != description[key] for key in ("hash", "data_hash")):
             raise ValueError(
                 f"this is not the data that the run in {folder} began with (its hashes in {path} differ); "

@@ -46,4 +46,4 @@ def test_missing_data_names_layout_option_what_builds_it_and_every_path(tmp_path
     assert "--data" in message
     assert "to build it, bake it" in message
     missing = [tmp_path / "inner" / "part*.npz", tmp_path / "a", tmp_path / "part*.npz"]
-    assert message.splitlines()[1:] == [f"  {path}" for path in missing]
+    assert message.splitlines()[2:] == [f"  {path}" for path in missing]

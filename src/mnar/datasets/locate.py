@@ -25,7 +25,7 @@ def locate(dataset: str, root: Path | None, *layouts: Layout, built_by: str) -> 
     looked_for = "".join(f"\n  {path}" for path in missing)
     raise FileNotFoundError(
         f"data set {dataset!r} is not in {root}: expected {expected}. "
-        f"Name the folder that has it with --data; to build it, {built_by}. Looked for and did not find:{looked_for}"
+        f"Name the folder that has it with --data; to build it, {built_by}.\nLooked for and did not find:{looked_for}"
     )
 
 

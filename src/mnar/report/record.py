@@ -149,9 +149,13 @@ def read_run(folder: Path) -> Run:
     lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in read_metrics(folder)]
     if not lines:  # said first: a run that has just begun may lack other files, too
         raise NotEvaluated(f"no evaluation in metrics.jsonl of {folder} yet; train until the first (train.eval_every)")
-    config = yaml.safe_load(_text(folder, "config.yaml"))
-    split = json.loads(_text(folder, "split.json"))
-    environment = json.loads(_text(folder, "environment.json"))
+    try:
+        config = yaml.safe_load(_text(folder, "config.yaml"))
+    except yaml.YAMLError as error:
+        raise ValueError(
+            f"{folder / 'config.yaml'} is damaged: {error}; put it back, or train the run again"
+        ) from error
+    split, environment = _entries(folder, "split.json"), _entries(folder, "environment.json")
     return Run(folder, config, split, environment, lines)
 
 
@@ -167,6 +171,14 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
             if number < len(written):
                 raise ValueError(f"line {number} of {path} is not JSON: {error}") from error
     return lines
+
+
+def _entries(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        entries: dict[str, Any] = json.loads(_text(folder, name))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{folder / name} is damaged: {error}; put it back, or train the run again") from error
+    return entries
 
 
 def _text(folder: Path, name: str) -> str:
