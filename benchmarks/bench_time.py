@@ -18,6 +18,8 @@ from mnar.bench import Bench
 from mnar.recipes import RECIPES
 
 LINE = {"test": {"accuracy": 0.5, "geometric_mean": 0.4, "precision": [0.5] * 10, "recall": [0.5] * 10}, "train": {}}
+SPLIT = {"dataset": "made up", "class_names": list("0123456789"), "hash": "0"}
+SPLIT |= {part: [1] * 10 for part in ("labeled", "unlabeled", "test")}
 MACHINE = {"mnar": "0", "commit": None, "python": "3", "torch": "2", "device": "none"}
 
 
@@ -34,11 +36,11 @@ def main() -> None:
         for path, config in bench.configs.items():
             path.mkdir(parents=True)
             (path / "config.yaml").write_text(config.to_yaml())
-            (path / "split.json").write_text(json.dumps({"class_names": list("0123456789"), "labeled": [1] * 10}))
+            (path / "split.json").write_text(json.dumps(SPLIT))
             session = {**MACHINE, "seconds": 100.0, "images_per_second": 1000.0}
             (path / "environment.json").write_text(json.dumps({**MACHINE, "sessions": [session]}))
             lines = (json.dumps({"step": 100 * i, **LINE}) for i in range(1, arguments.evaluations + 1))
-            (path / "metrics.jsonl").write_text("\n".join(lines))
+            (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
             (path / "model.safetensors").touch()
         command = [sys.executable, "-P", "-m", "mnar", "bench", *tables, "--seeds", str(num_seeds), "--out", str(out)]
         print(f"{len(bench.names)} cells, {len(bench.configs)} runs of {arguments.evaluations} evaluations")

@@ -1,14 +1,28 @@
-"""For the tests of benches: a pool that starts no process, a clock that obeys, and runs that nobody trained."""
+"""For the tests of benches: a pool that starts no process, a clock that obeys, runs that nobody trained or that were
+stopped, and small benches as fixtures.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+import mnar.run
+from mnar import cli, side_by_side
+from mnar.bench import Bench
 from mnar.config import RunConfig
+from mnar.folder import RunRecorder
+from mnar.train import Interrupted
+from tests.test_cli import Outcome
 
 RECIPE, OTHER = "digits/cadr-g20/fixmatch", "digits/cadr-g20/fixmatch+prg"
 TINY = (
@@ -21,6 +35,10 @@ TINY = (
     "train.save_every=3",
 )
 SELDOM_SAVED = (*TINY, "train.eval_every=10", "train.save_every=50")
+ABSENT = "table1/cifar10-cadr-g20/fixmatch"  # its data set is not on this machine
+STEPS = 6
+LONG = 200  # steps: enough to come between
+Command = Callable[..., Outcome]
 
 
 class Here(Executor):
@@ -69,12 +87,111 @@ def make_up(
         {"step": step, "test": {"accuracy": accuracy, "geometric_mean": accuracy / 2, **more}, "train": {}}
         for step, accuracy, more in zip(steps, accuracies, scores, strict=True)
     ]
-    session = {"seconds": seconds, "images_per_second": images_per_second}
+    session = {"to_step": steps[-1], "seconds": seconds, "images_per_second": images_per_second}
+    machine = {"mnar": "1.0", "commit": "c0ffee", "python": "3.11", "torch": "2.13", "device": "a machine"}
+    counts = {part: [10] * 10 for part in ("labeled", "unlabeled", "test")}
+    split = {"dataset": config.dataset.name, "class_names": list("0123456789"), **counts, "hash": "0" * 64}
     (folder / "config.yaml").write_text(config.to_yaml())
-    (folder / "split.json").write_text(json.dumps({"dataset": config.dataset.name, "class_names": list("0123456789")}))
-    (folder / "environment.json").write_text(
-        json.dumps({"device": "a machine", "commit": "c0ffee", "sessions": [session]})
-    )
+    (folder / "split.json").write_text(json.dumps(split))
+    (folder / "environment.json").write_text(json.dumps({**machine, "sessions": [session]}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if is_done:
         (folder / "model.safetensors").write_bytes(b"")
+
+
+def stop_at(step: int, path: Path, config: RunConfig) -> None:
+    """Leave a run folder as a stop after some steps does."""
+    looks = iter([False] * (step - 1) + [True])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunRecorder, "stop_requested", property(lambda recorder: next(looks)))
+        with pytest.raises(Interrupted, match=f"stopped at step {step} "):
+            mnar.run.new_run(config, path)
+
+
+def nobody(share: float) -> None:
+    """Wants to know how far it is."""
+
+
+def bench_in(
+    path: Path, *cells: str, seeds: tuple[int, ...] = (1,), iterations: int = STEPS, settings: tuple[str, ...] = TINY
+) -> Bench:
+    return Bench(path, cells or (RECIPE, OTHER), seeds=seeds, iterations=iterations, settings=settings)
+
+
+def arguments_for(
+    out: Path, *, seeds: int = 1, iterations: int = STEPS, settings: tuple[str, ...] = TINY
+) -> tuple[str, ...]:
+    chosen = [part for setting in settings for part in ("--set", setting)]
+    return ("--out", str(out), "--seeds", str(seeds), "--iterations", str(iterations), *chosen)
+
+
+def entries(out: Path) -> dict[str, dict[str, object]]:
+    """The cells of results.json by name."""
+    return {entry["recipe"]: entry for entry in json.loads((out / "results.json").read_text())["cells"]}
+
+
+def files_below(path: Path) -> dict[str, tuple[bytes, int]]:
+    """Contents and times of all that was not there for a moment only."""
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".lock")
+    return {str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
+
+
+def metrics_below(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("metrics.jsonl"))}
+
+
+def train_here(patch: pytest.MonkeyPatch) -> None:
+    """From now on train in this process, draw no report, and wait for nobody."""
+    hasty = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(0.01))
+    patch.setattr(side_by_side, "_new_pool", lambda num_processes: Here())
+    patch.setattr(side_by_side, "time", hasty)
+    patch.setattr(mnar.run, "write_report", lambda *runs, **text: None)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    train_here(monkeypatch)
+
+
+def trained_here(bench: Bench) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        train_here(patch)
+        bench.run(nobody)
+    return bench.folder
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained_here(bench_in(tmp_path_factory.mktemp("trained") / "out", seeds=(1, 2)))
+
+
+@pytest.fixture
+def trained(trained_once: Path, tmp_path: Path) -> Path:
+    """Two recipes with two seeds each, trained; nobody has looked at the results yet."""
+    return Path(shutil.copytree(trained_once, tmp_path / "trained"))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bench that every disturbed one must equal."""
+    path = tmp_path_factory.mktemp("undisturbed")
+    return trained_here(bench_in(path, iterations=LONG, settings=SELDOM_SAVED))
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """`mnar bench` and its arguments, in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["mnar", "bench", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else 0
+        return Outcome(code, *capsys.readouterr())
+
+    return run

@@ -30,6 +30,7 @@ TINY = (
     "train.save_every=7",
 )
 Configure = Callable[..., RunConfig]
+pytest_plugins = ["tests.benches"]  # its fixtures
 
 
 @pytest.fixture(scope="session")

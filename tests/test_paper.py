@@ -8,10 +8,10 @@ import pytest
 
 from mnar.config import RunConfig
 from mnar.paper import PAPER, TITLES
+from mnar.part_list import recipe_lines
 from mnar.printed_table import balanced, cadr, recipes_of
 from mnar.protocols import PROTOCOLS
 from mnar.recipe import Recipe
-from mnar.recipe_list import listing
 from mnar.recipes import RECIPES, configure
 from mnar.types import Counts
 
@@ -282,7 +282,7 @@ def test_the_listing_has_titles_figures_and_each_note_once() -> None:
         "t/b/fixmatch": Recipe({}, note="One."),
         "u/a/fixmatch": Recipe({}, None, None, 5.67, 0.89),
     }
-    assert list(listing(cells, {"t": "Table 1", "u": "Table 2"})) == [
+    assert list(recipe_lines(cells, {"t": "Table 1", "u": "Table 2"})) == [
         "  Table 1",
         "    t/a/fixmatch  12.34 ± 0.56  [1]",
         "    t/a/fixmatch+prg  12.34; GM 5.67  [2]",

@@ -24,18 +24,18 @@ LAYERS = (
     ("printed_table", "paper_supplement", "paper", "suites"),
     ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),
-    ("folder", "recipe_list", "recipes"),
+    ("folder", "recipes"),
     ("split_file", "model_file", "own_defaults"),
     ("run",),
     ("side_by_side", "image_probe", "labeled_folds", "bench", "bench_results"),
     ("inspect",),
     ("own_training", "estimator", "inspect_table"),
-    ("demo", "display", "tensorboard", "cli"),
+    ("demo", "display", "tensorboard", "part_list", "cli"),
 )
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}
 # Where a part may be looked up by name: what reads configurations, the assembler, and the command that lists.
-READERS_OF_TABLES = {"config", "recipes", "run", "bench", "cli"}
+READERS_OF_TABLES = {"config", "recipes", "run", "bench", "part_list"}
 
 
 @cache

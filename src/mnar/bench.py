@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import torch
@@ -25,10 +26,11 @@ from mnar.evaluate import headline
 from mnar.folder import CONFIG, MODEL, locked
 from mnar.recipe import Recipe
 from mnar.recipes import RECIPES, configure
-from mnar.report import how_fast, read_metrics, read_run
+from mnar.report import Spread, how_fast, read_metrics, read_run
 from mnar.side_by_side import check_reusable, num_cores, run_all
 
 RUNS, RESULT, FAILED = "runs", ".json", ".failed"
+FIGURES = ("accuracy_median_last_20", "accuracy_final", "accuracy_best_on_test", "geometric_mean")
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,17 @@ class Cell:
     def counted(self) -> tuple[RunResult, ...]:
         """The runs that are done; as long as there is none, all."""
         return tuple(result for result in self.results if result.is_done) or self.results
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """Of those counted, by figure; empty if there is none."""
+        if not self.counted:
+            return {}
+        return {figure: Spread.of(getattr(result, figure) for result in self.counted) for figure in FIGURES}
+
+    @property
+    def num_done(self) -> int:
+        return sum(result.is_done for result in self.results)
 
     @property
     def missing(self) -> str:
@@ -131,9 +144,17 @@ class Bench:
             raise ValueError(next(iter(self.refused.values())))
 
     def run(
-        self, on_progress: Callable[[float], None], *, minutes: float | None = None, num_processes: int | None = None
-    ) -> int:
-        """Train what is missing, to the end or for so many minutes; returns how many runs were done already."""
+        self,
+        on_progress: Callable[[float], None],
+        *,
+        minutes: float | None = None,
+        num_processes: int | None = None,
+        on_end: Callable[[list[Cell]], None] = lambda cells: None,
+    ) -> list[Cell]:
+        """Train what is missing, to the end or for so many minutes; returns all cells as they stand then.
+
+        `on_end` gets the same, also when training is interrupted, and no other bench of this folder comes between.
+        """
         if minutes is not None and not minutes > 0:
             raise ValueError(f"minutes is {minutes}; give the runs some time, or leave it out to train to the end")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -147,29 +168,31 @@ class Bench:
             try:
                 num_kept, num_all = len(self.configs) - len(missing), len(self.configs)
                 on_progress(num_kept / num_all)
-                num_done = run_all(
+                run_all(
                     missing,
                     lambda share: on_progress((num_kept + share * len(missing)) / num_all),
-                    num_processes=num_processes or _num_processes(),
+                    num_processes=num_processes or _num_processes(missing.values()),
                     seconds=None if minutes is None else 60 * minutes,
                     on_failure=_note_failure,
                 )
             finally:
                 for path, config in missing.items():
                     _keep(path, config)
-        return num_kept + num_done
+                cells = self.cells()
+                on_end(cells)
+        return cells
 
     def cells(self) -> list[Cell]:
         """All recipes as they stand, whoever is training them now."""
         results: dict[Path, RunResult | None] = dict.fromkeys(self.refused)
         failures = dict(self.refused)
         for path, config in self.configs.items():
-            if (reason := path.with_suffix(FAILED)).exists():
-                failures[path] = reason.read_text()
             try:
-                results[path] = _result(path, config)
+                result = results[path] = _result(path, config)
             except ValueError as error:  # one damaged folder does not hide the others
-                results[path], failures[path] = None, _in_a_line(error)
+                result, results[path], failures[path] = None, None, _in_a_line(error)
+            if (reason := path.with_suffix(FAILED)).exists() and not (result and result.is_done):
+                failures.setdefault(path, reason.read_text().partition("\n")[0])
         return [
             Cell(
                 name,
@@ -261,13 +284,17 @@ def _read_result(path: Path) -> RunResult:
 
 
 def _note_failure(path: Path, error: Exception) -> None:
+    """In a line for the tables, and where it happened for whoever looks for the cause."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path.with_suffix(FAILED), _in_a_line(error))
+    write_atomically(path.with_suffix(FAILED), f"{_in_a_line(error)}\n{''.join(format_exception(error))}")
 
 
 def _in_a_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+    text = str(error).partition("\n")[0]
+    says_enough = isinstance(error, ValueError | OSError) and text
+    return text if says_enough else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
-def _num_processes() -> int:
-    return 1 if torch.cuda.is_available() else num_cores()  # one run fills a GPU
+def _num_processes(configs: Iterable[RunConfig]) -> int:
+    uses_gpu = torch.cuda.is_available() and any(config.engine.device != "cpu" for config in configs)
+    return 1 if uses_gpu else num_cores()  # one run fills a GPU

@@ -5,30 +5,31 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from mnar.bench import Cell
+from mnar.bench import FIGURES, Cell
 from mnar.checkpoint import write_atomically
 from mnar.recipes import TITLES
-from mnar.report import Spread, read_metrics, render
+from mnar.report import read_metrics, render
 
 RESULTS = "results"
-FIGURES = ("accuracy_median_last_20", "accuracy_final", "accuracy_best_on_test", "geometric_mean")
 NONE = "–"
+PerClass = list[dict[str, Any]]  # for each step that the paper printed: ours and its own
 CLASS_SCORES = "precision / recall of the first seed (the paper's), %"
+INDENT, BETWEEN = "  ", 2  # of methods below their setting; cells between two columns, and at the edges together
 NEAR = 0.05  # how far an evaluation may be from the step that a figure was printed for, as a share of it
 
 
-class Row(NamedTuple):
+class CellRow(NamedTuple):
     """A cell in words; accuracy is the median of the last 20 evaluations, GM likewise."""
 
     setting: str
@@ -44,16 +45,16 @@ class Row(NamedTuple):
     images_per_second: str
 
 
-HEADINGS = Row(
+HEADINGS = CellRow(
     "setting", "method", "accuracy, %", "paper", "GM, %", "paper", "final", "best on test", "n", "minutes", "images/s"
 )
 
 
-def row(cell: Cell) -> Row:
+def row(cell: Cell) -> CellRow:
     _, setting, method = cell.name.split("/", 2)
-    spread, speeds = _spreads(cell), [r.images_per_second for r in cell.counted if r.images_per_second]
+    spread, speeds = cell.spreads, [r.images_per_second for r in cell.counted if r.images_per_second]
     percent = {figure: spread[figure].percent if figure in spread else NONE for figure in FIGURES}
-    return Row(
+    return CellRow(
         setting=setting,
         method=method,
         accuracy=percent["accuracy_median_last_20"],
@@ -62,7 +63,7 @@ def row(cell: Cell) -> Row:
         paper_gm=cell.recipe.printed_geometric_mean,
         final=percent["accuracy_final"],
         best_on_test=percent["accuracy_best_on_test"],
-        n=str(len(cell.counted)),
+        n=str(len(cell.counted)) if cell.num_done == len(cell.folders) else f"{cell.num_done} of {len(cell.folders)}",
         minutes=f"{_mean(r.minutes for r in cell.counted):.1f}" if cell.counted else NONE,
         images_per_second=f"{_mean(speeds):,.0f}" if speeds else NONE,
     )
@@ -79,20 +80,21 @@ def by_table(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table]:
     """One table, or several where the terminal is too narrow for all the columns."""
     rows = [row(cell) for cell in cells]
-    columns = [column for column in Row._fields[2:] if any(getattr(line, column) != NONE for line in rows)]
-    tables = [_terminal_table(title, rows, columns[:1])]
-    shown: list[str] = []
+    columns = [column for column in CellRow._fields[2:] if any(getattr(line, column) != NONE for line in rows)]
+    width_of = {
+        column: max(cell_len(getattr(line, column)) for line in [HEADINGS, *rows]) for column in CellRow._fields
+    }
+    first = max(width_of["setting"], width_of["method"] + len(INDENT))
+    groups: list[list[str]] = [[]]
     for column in columns:
-        wider = _terminal_table("" if len(tables) > 1 else title, rows, [*shown, column])
-        if shown and Console(width=10 * width).measure(wider).maximum > width:
-            shown, wider = [], _terminal_table("", rows, [column])
-            tables.append(wider)
-        shown.append(column)
-        tables[-1] = wider
-    return tables
+        widths = [first, *(width_of[name] for name in [*groups[-1], column])]
+        if groups[-1] and sum(widths) + BETWEEN * len(widths) > width:
+            groups.append([])
+        groups[-1].append(column)
+    return [_terminal_table("" if i else title, rows, group) for i, group in enumerate(groups)]
 
 
-def _terminal_table(title: str, rows: Sequence[Row], columns: Sequence[str]) -> Table:
+def _terminal_table(title: str, rows: Sequence[CellRow], columns: Sequence[str]) -> Table:
     """Settings stand above their methods."""
     table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(HEADINGS.method, no_wrap=True)
@@ -101,8 +103,16 @@ def _terminal_table(title: str, rows: Sequence[Row], columns: Sequence[str]) -> 
     for setting, group in groupby(rows, key=lambda line: line.setting):
         table.add_row(f"[bold]{escape(setting)}[/bold]")
         for line in group:
-            table.add_row(f"  {escape(line.method)}", *(getattr(line, column) for column in columns))
+            table.add_row(f"{INDENT}{escape(line.method)}", *(getattr(line, column) for column in columns))
     return table
+
+
+def shown(cells: Sequence[Cell], width: int) -> Iterator[str | Table]:
+    """All of it for a terminal."""
+    for title, group in by_table(cells).items():
+        yield from terminal_tables(title, group, width)
+    yield from map(escape, what_is_missing(cells))
+    yield "[dim]accuracy and GM: median of the last 20 evaluations, mean ± sd over n seeds[/dim]"
 
 
 def what_is_missing(cells: Sequence[Cell]) -> list[str]:
@@ -135,33 +145,27 @@ def circumstances(cells: Sequence[Cell]) -> str:
     return "; ".join(word for word in words if word)
 
 
-def write_results(cells: Sequence[Cell], folder: Path) -> list[Path]:
+def write_results(cells: Sequence[Cell], folder: Path) -> None:
     """All four, each whole or as it was."""
+    per_class = {cell.name: scores for cell in cells if (scores := _per_class(cell))}
     contents = {
-        ".json": json.dumps({"cells": [_entry(cell) for cell in cells]}, indent=1),
+        ".json": json.dumps({"cells": [_entry(cell, per_class.get(cell.name)) for cell in cells]}, indent=1),
         ".csv": _csv(cells),
-        ".md": _markdown(cells),
-        ".html": _html(cells),
+        ".md": _markdown(cells, per_class),
+        ".html": _html(cells, per_class),
     }
-    paths = [folder / f"{RESULTS}{kind}" for kind in contents]
-    for path, content in zip(paths, contents.values(), strict=True):
-        write_atomically(path, content)
-    return paths
+    for kind, content in contents.items():
+        write_atomically(folder / f"{RESULTS}{kind}", content)
 
 
-def _spreads(cell: Cell) -> dict[str, Spread]:
-    if not cell.counted:
-        return {}
-    return {figure: Spread.of(getattr(result, figure) for result in cell.counted) for figure in FIGURES}
-
-
-def _entry(cell: Cell) -> dict[str, Any]:
+def _entry(cell: Cell, per_class: PerClass | None) -> dict[str, Any]:
     recipe = cell.recipe
     return {
         "recipe": cell.name,
         "table": TITLES[cell.table],
         "n": len(cell.counted),
-        "ours": {figure: asdict(spread) for figure, spread in _spreads(cell).items()},
+        "done": cell.num_done,
+        "ours": {figure: asdict(spread) for figure, spread in cell.spreads.items()},
         "paper_percent": {
             "accuracy": recipe.accuracy,
             "accuracy_sd": recipe.deviation,
@@ -169,7 +173,7 @@ def _entry(cell: Cell) -> dict[str, Any]:
             "geometric_mean_sd": recipe.geometric_mean_deviation,
         },
         "note": recipe.note,
-        "per_class": _per_class(cell),
+        "per_class": per_class,
         "runs": [asdict(result) for result in cell.results],
         "failures": cell.failures,
     }
@@ -181,15 +185,16 @@ def _csv(cells: Sequence[Cell]) -> str:
     paper = ["paper_accuracy", "paper_accuracy_sd", "paper_geometric_mean", "paper_geometric_mean_sd"]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["recipe", "n", *figures, *paper, "minutes_a_run", "images_per_second", "missing"])
+    writer.writerow(["recipe", "n", "done", *figures, *paper, "minutes_a_run", "images_per_second", "missing"])
     for cell in cells:
-        spreads = _spreads(cell).values() or [None] * len(FIGURES)
+        spreads = cell.spreads.values() or [None] * len(FIGURES)
         ours = [value for spread in spreads for value in ((spread.mean, spread.sd) if spread else (None, None))]
         speeds = [r.images_per_second for r in cell.counted if r.images_per_second]
         writer.writerow(
             [
                 cell.name,
                 len(cell.counted),
+                cell.num_done,
                 *(None if value is None else round(100 * value, 4) for value in ours),
                 cell.recipe.accuracy,
                 cell.recipe.deviation,
@@ -203,14 +208,13 @@ def _csv(cells: Sequence[Cell]) -> str:
     return file.getvalue()
 
 
-def _markdown(cells: Sequence[Cell]) -> str:
+def _markdown(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     lines = ["# Results", "", circumstances(cells), ""]
     for title, group in by_table(cells).items():
         lines += [f"## {title}", "", *_table(HEADINGS, [row(cell) for cell in group]), ""]
-        for cell in group:
-            if scores := _per_class(cell):
-                headings, *rows = _class_rows(scores)
-                lines += [f"{cell.name}: {CLASS_SCORES}", "", *_table(headings, rows), ""]
+        for name in [cell.name for cell in group if cell.name in per_class]:
+            headings, *rows = _class_rows(per_class[name])
+            lines += [f"{name}: {CLASS_SCORES}", "", *_table(headings, rows), ""]
         lines += [f"- {', '.join(names)}: {note}" for note, names in notes(group).items()]
         lines += [f"- {missing}" for missing in what_is_missing(group)]
         lines += [""]
@@ -221,7 +225,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *rows)]
 
 
-def _class_rows(scores: list[dict[str, Any]]) -> list[list[str]]:
+def _class_rows(scores: PerClass) -> list[list[str]]:
     """The headings and a row a class."""
     headings = ["class", *(f"step {at['step']:,}" for at in scores)]
     num_classes = len(scores[0]["paper"]["recall"])
@@ -234,12 +238,12 @@ def _class_score(at: dict[str, Any], i: int) -> str:
     return f"{known} ({paper['precision'][i]} / {paper['recall'][i]})"
 
 
-def _per_class(cell: Cell) -> list[dict[str, Any]] | None:
+def _per_class(cell: Cell) -> PerClass | None:
     """Precision and recall at the steps that the paper printed them for, per cent; ours of the first seed."""
-    if not cell.recipe.per_class or not cell.results:
+    if not cell.recipe.per_class or not cell.counted:
         return None
     try:
-        lines = read_metrics(cell.folders[cell.results[0].seed])
+        lines = read_metrics(cell.folders[cell.counted[0].seed])
     except ValueError:  # damaged since; its result was kept
         lines = []
     scores = []
@@ -251,12 +255,12 @@ def _per_class(cell: Cell) -> list[dict[str, Any]] | None:
     return scores
 
 
-def _html(cells: Sequence[Cell]) -> str:
+def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     tables = [
         {
             "title": title,
             "rows": [row(cell) for cell in group],
-            "per_class": {cell.name: _class_rows(scores) for cell in group if (scores := _per_class(cell))},
+            "per_class": {cell.name: _class_rows(per_class[cell.name]) for cell in group if cell.name in per_class},
             "notes": notes(group),
             "missing": what_is_missing(group),
         }

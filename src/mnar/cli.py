@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +44,7 @@ class Terminal(Console):
 console = Terminal()
 errors = Console(stderr=True)
 
-Setting = Annotated[
+SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.OPTION=VALUE", help="Any option, e.g. guidance.alpha=3; may be repeated."),
 ]
@@ -73,14 +74,9 @@ def demo(
     from mnar.demo import demo as run_demo
     from mnar.report import summary, what_changed
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task(f"4 methods × {seeds} seeds", total=1.0)
+    with _bar(f"4 methods × {seeds} seeds") as show:
         runs, reused = run_demo(
-            out,
-            seeds=range(1, seeds + 1),
-            iterations=iterations,
-            on_progress=lambda x: progress.update(bar, completed=x),
+            out, seeds=range(1, seeds + 1), iterations=iterations, on_progress=lambda share: show(completed=share)
         )
     if reused:
         console.print(f"{reused} runs were there already, as trained before; remove {out} to train them again")
@@ -109,7 +105,7 @@ def bench(
         float | None, typer.Option(help="Stop after so long, each run with an equal share of it; go on another time.")
     ] = None,
     data: DataFolder = None,
-    settings: Setting = None,
+    settings: SetOption = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time; if not given, one a core, or one on a GPU.")
     ] = None,
@@ -125,7 +121,7 @@ def bench(
     Without any download: `mnar bench digits tabular-digits --seeds 5`
     """
     from mnar.bench import Bench
-    from mnar.bench_results import by_table, terminal_tables, what_is_missing, write_results
+    from mnar.bench_results import RESULTS, shown, write_results
 
     benched = Bench(
         out,
@@ -135,27 +131,19 @@ def bench(
         data=str(data) if data else None,
         settings=settings or (),
     )
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
-    written: list[Path] = []
-    if not show:
-        try:
-            with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-                bar = progress.add_task(f"{len(benched.configs)} runs", total=1.0)
-                benched.run(
-                    lambda share: progress.update(bar, completed=share), minutes=minutes, num_processes=processes
-                )
-        except Interrupted:
-            write_results(benched.cells(), out)
-            raise
-        written = write_results(benched.cells(), out)
-    results = benched.cells()
-    for title, group in by_table(results).items():
-        console.print(*terminal_tables(title, group, console.width), sep="")
-    for missing in what_is_missing(results):
-        errors.print(escape(missing), soft_wrap=True, highlight=False)
-    console.print("accuracy and GM: median of the last 20 evaluations, mean ± sd over n seeds", style="dim")
-    if written:
-        console.print(f"Results: {', '.join(map(str, written))}", soft_wrap=True, markup=False)
+    if show:
+        results = benched.cells()
+    else:
+        with _bar(f"{len(benched.configs)} runs") as advance:
+            results = benched.run(
+                lambda share: advance(completed=share),
+                minutes=minutes,
+                num_processes=processes,
+                on_end=lambda cells: write_results(cells, out),
+            )
+        console.print(f"Results: {out / RESULTS}.md, .html, .csv, .json", soft_wrap=True, markup=False)
+    for line in shown(results, console.width):
+        console.print(line, soft_wrap=isinstance(line, str), highlight=False)
     if any(cell.failures for cell in results):
         raise typer.Exit(1)
 
@@ -179,7 +167,7 @@ def inspect(
     from mnar.own_training import inspect_own
 
     reading = _reading(label, ignore, unlabeled, size, features)
-    with _bar() as on_progress:
+    with _reading_bar() as on_progress:
         inspection = inspect_own(source, out, reading=reading, seed=seed, on_progress=on_progress)
     console.print(table(inspection))
     console.print(f"All of it: {out}", soft_wrap=True, markup=False)
@@ -194,16 +182,18 @@ def _reading(
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
+def _bar(what: str = "reading", total: float | None = 1.0) -> Iterator[Callable[..., None]]:
     """Shows what is being done, and how far it is."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("reading", total=None)
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
+        task = progress.add_task(what, total=total)
+        yield partial(progress.update, task)
 
-        def show(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total)
 
-        yield show
+@contextmanager
+def _reading_bar() -> Iterator[Callable[[str, int, int], None]]:
+    with _bar(total=None) as update:
+        yield lambda what, done, total: update(description=what, completed=done, total=total)
 
 
 @app.command()
@@ -222,7 +212,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of split, initialisation and all draws; 1.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to make; runs/… if not given.")] = None,
-    settings: Setting = None,
+    settings: SetOption = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to go on with; needs nothing else.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard's files there.")] = False,
     label: Label = None,
@@ -269,7 +259,7 @@ def train(
         )
         if extra:
             raise ValueError(f"{source} is data of your own, which {', '.join(extra)} cannot go with; leave it out")
-        with _bar() as on_progress:
+        with _reading_bar() as on_progress:
             config = own_config(
                 source, reading=reading, learner=learner, guidance=guidance, iterations=iterations, seed=seed,
                 settings=settings or (), on_progress=on_progress,
@@ -294,7 +284,7 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     data: DataFolder = None,
-    settings: Setting = None,
+    settings: SetOption = None,
 ) -> None:
     """Score a run's model on its test set, class by class.
 
@@ -345,50 +335,10 @@ def list_parts(
 
     Example: `mnar list guidances`
     """
-    from mnar.config import SECTIONS, TABLES, options_of
-    from mnar.recipe_list import listing
-    from mnar.recipes import RECIPES, TITLES
+    from mnar.part_list import listing
 
-    kinds = {f"{section}s": (section, table) for section, table in TABLES.items()}
-    kinds |= {section: (section, {"": make}) for section, make in SECTIONS.items()}
-    if kind is not None and kind not in (*kinds, "recipes"):
-        raise ValueError(f"nothing called {kind!r} to list; choose from {[*kinds, 'recipes']}")
-    for title, (section, table) in kinds.items():
-        if kind in (None, title):
-            console.print(f"[bold]{title}[/bold]  [dim]--set {section}.OPTION=VALUE[/dim]")
-            for name, make in table.items():
-                parameters = options_of(section, make).values()
-                options = ", ".join(str(p.replace(annotation=p.empty, kind=p.KEYWORD_ONLY)) for p in parameters)
-                console.print(f"  {name}  [dim]{escape(options)}[/dim]", highlight=False, soft_wrap=True)
-                if section in ABOUT:
-                    console.print(f"      [dim]{escape(ABOUT[section](make))}[/dim]", highlight=False, soft_wrap=True)
-    if kind in (None, "recipes"):
-        console.print("[bold]recipes[/bold]  [dim]--recipe NAME; the paper's accuracy and geometric mean (GM), %[/dim]")
-        console.print("\n".join(listing(RECIPES, TITLES)), markup=False, highlight=False, soft_wrap=True)
-
-
-def _about_learner(learner: Callable[..., Any]) -> str:
-    """What a choice of learner hangs on."""
-    views = ", ".join(learner.views) or "none"  # type: ignore[attr-defined]
-    guidance, suits = learner.default_guidance, " and ".join(learner.suits)  # type: ignore[attr-defined]
-    options = ", ".join(f"{option} {value}" for option, value in guidance.items() if option != "name")
-    named = f"{guidance['name']} ({options})" if options else guidance["name"]
-    return f"{learner.paper} · {suits} · unlabelled views: {views} · guidance by default: {named}"  # type: ignore[attr-defined]
-
-
-def _about_guidance(make: Callable[..., Any]) -> str:
-    """Whose it is, and with which learners it can be chosen."""
-    from mnar.guidances import class_of
-    from mnar.learners import LEARNERS
-
-    guidance = class_of(make)
-    guided = [name for name, learner in LEARNERS.items() if learner.is_guided]
-    served = [name for name in guided if guidance.needs <= LEARNERS[name].hooks]
-    names = "every learner" if served == guided else ", ".join(served)
-    return f"{guidance.paper} · for {names}"
-
-
-ABOUT = {"learner": _about_learner, "guidance": _about_guidance}
+    for line in listing(kind):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _version(wanted: bool) -> None:

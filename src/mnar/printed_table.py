@@ -14,53 +14,60 @@ from typing import NamedTuple
 from mnar.defaults import Sections
 from mnar.recipe import Recipe
 
+QUOTED = "Quoted from CADR's paper: its schedule may be another."
 _MARKS = "*†‡§¶#"
 _FIGURE = r"(\d+\.\d+)(?:±(\d+\.\d+))?"
 _CELL = re.compile(rf"(?:{_FIGURE})?(?:/{_FIGURE})?\??([{_MARKS}]*)")
-# Learners whose papers align distributions; the options are the learners' own.
-_ALIGNED = ("remixmatch", "comatch", "simmatch")
 
 
-class Setting(NamedTuple):
-    """A column: the data, and who keeps a label."""
+class Column(NamedTuple):
+    """A setting: the data, and who keeps a label."""
 
     name: str
     dataset: str
     protocol: Sections
 
 
-def cadr(dataset: str, gamma: int) -> Setting:
+def cadr(dataset: str, gamma: int) -> Column:
     return _setting(f"cadr-g{gamma}", dataset, {"name": "cadr", "gamma": gamma})
 
 
-def own(dataset: str, num_labels: int, n1: int, gamma_u: int | None = None) -> Setting:
+def own(dataset: str, num_labels: int, n1: int, gamma_u: int | None = None) -> Column:
     protocol = {"name": "own", "num_labels": num_labels, "n1": n1}
     return _with_gamma_u(_setting(f"own-n{num_labels}-{n1}", dataset, protocol), gamma_u)
 
 
-def balanced(dataset: str, num_labels: int, gamma_u: int | None = None) -> Setting:
+def balanced(dataset: str, num_labels: int, gamma_u: int | None = None) -> Column:
     protocol = {"name": "balanced", "num_labels": num_labels}
     return _with_gamma_u(_setting(f"balanced-n{num_labels}", dataset, protocol), gamma_u)
 
 
-def darp(dataset: str, gamma_l: int, gamma_u: int, *, reverse: bool = False) -> Setting:
+def darp(dataset: str, gamma_l: int, gamma_u: int, *, reverse: bool = False) -> Column:
     protocol = {"name": "darp", "gamma_l": gamma_l, "gamma_u": gamma_u, "reverse": reverse}
     return _setting(f"darp-l{gamma_l}-u{gamma_u}{'-reversed' if reverse else ''}", dataset, protocol)
 
 
-def _setting(protocol_name: str, dataset: str, protocol: Sections) -> Setting:
-    return Setting(f"{dataset.removesuffix('_tabular').replace('_', '-')}-{protocol_name}", dataset, protocol)
+def _setting(protocol_name: str, dataset: str, protocol: Sections) -> Column:
+    return Column(f"{dataset.removesuffix('_tabular').replace('_', '-')}-{protocol_name}", dataset, protocol)
 
 
-def _with_gamma_u(setting: Setting, gamma_u: int | None) -> Setting:
+def _with_gamma_u(setting: Column, gamma_u: int | None) -> Column:
     if gamma_u is None:
         return setting
-    return Setting(f"{setting.name}-u{gamma_u}", setting.dataset, {**setting.protocol, "gamma_u": gamma_u})
+    return Column(f"{setting.name}-u{gamma_u}", setting.dataset, {**setting.protocol, "gamma_u": gamma_u})
+
+
+# Of Table 2 and of the supplement.
+OWN_COLUMNS = (
+    *(own("cifar10", num_labels, n1) for num_labels, n1 in ((40, 10), (40, 20), (250, 100), (250, 200))),
+    *(own("cifar100", 2500, n1) for n1 in (100, 200)),
+    *(own("mini_imagenet", 1000, n1) for n1 in (40, 80)),
+)
 
 
 def recipes_of(
     table: str,
-    settings: Iterable[Setting],
+    settings: Iterable[Column],
     text: str,
     footnotes: Mapping[str, str] | None = None,
     variants: Mapping[str, Sections] | None = None,
@@ -78,15 +85,15 @@ def recipes_of(
     return recipes
 
 
-def _sections(setting: Setting, method: str, variants: Mapping[str, Sections]) -> Sections:
+def _sections(setting: Column, method: str, variants: Mapping[str, Sections]) -> Sections:
     learner, _, guided = method.partition("+")
     guidance, _, variant = guided.partition("-")
-    alone = "distribution_alignment" if learner in _ALIGNED else "none"
+    guided_by = {"guidance": {"name": guidance, **(variants[variant] if variant else {})}} if guidance else {}
     return {
         "dataset": {"name": setting.dataset},
         "protocol": setting.protocol,
-        "learner": {"name": learner},
-        "guidance": {"name": guidance or alone, **(variants[variant] if variant else {})},
+        "learner": {"name": learner},  # alone: as its own paper has it
+        **guided_by,
     }
 
 

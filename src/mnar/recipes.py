@@ -58,7 +58,9 @@ def configure(
     config = _merge(config, PAIR_DEFAULTS.get((learner_name, data_name), {}))
     config = _merge(_merge(config, cell), chosen)
     _size_protocol(config)
-    _guide(config, is_named="guidance" in chosen or "guidance" in cell, learner_is_named="learner" in chosen)
+    _guide(
+        config, is_named="guidance" in chosen or "guidance" in cell, learner_is_named="learner" in {**cell, **chosen}
+    )
     if data is not None:
         config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})  # --resume works from any folder
     if iterations is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
-import re
 import signal
 import threading
 import time
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -19,16 +20,14 @@ from typing import NamedTuple
 import torch
 
 from mnar.config import RunConfig
-from mnar.folder import CONFIG, METRICS, MODEL, InUse, StopFlag, read_config, stopping_on_signals
+from mnar.folder import CONFIG, ENVIRONMENT, MODEL, InUse, StopFlag, locked, read_config, stopping_on_signals
 from mnar.run import new_run, resume_run
 from mnar.train import Interrupted
 
 OnFailure = Callable[[Path, Exception], None]
-LEAST_SECONDS = 30.0  # less is spent on starting
+LEAST_SECONDS = 30.0  # of a turn: less is spent on starting
 PATIENCE = 60.0  # seconds for a run to save that belongs to somebody who was killed
-_is_training = threading.Lock()  # of a worker: held as long as it trains
 STOPPED = "stopped; go on with the same command"
-TAIL_BYTES = 2**16  # of metrics.jsonl; the last evaluation begins there, unless its matrices are large
 
 
 def run_all(
@@ -72,19 +71,21 @@ class Turn(NamedTuple):
 
 
 class _Runs:
-    """Those that wait and those that are being trained."""
+    """Those that wait for their turn, and those that are being trained."""
 
     def __init__(
         self, configs: Mapping[Path, RunConfig], num_processes: int, seconds: float | None, on_failure: OnFailure
     ) -> None:
         self.configs, self.on_failure = configs, on_failure
-        # Least done first; a time share for each is then an equal share of the whole, however often it is gone on.
         by_share = sorted(configs, key=lambda path: steps_done(path, configs[path]) / configs[path].train.iterations)
         self.waiting = deque(by_share if seconds else configs)
         self.training: dict[Future[None], Turn] = {}
+        self.had_a_turn: list[Path] = []  # and are not done
         self.broke: set[Path] = set()  # were being trained when a process was killed; each is tried again, alone
+        self.pool_is_spent = False
         self.num_processes = max(1, min(num_processes, len(configs)))
         self.until = None if seconds is None else time.monotonic() + seconds  # no clock that can be set
+        self.strangers = active_children()
 
     def go(self, stop: StopFlag, report: Callable[[], None]) -> None:
         pool = _new_pool(self.num_processes)
@@ -94,22 +95,23 @@ class _Runs:
                     raise Interrupted(STOPPED)
                 try:
                     self._collect()
+                    if self.pool_is_spent and not self.training:
+                        pool = self._renewed(pool)
                     self._submit(pool)
                 except BrokenProcessPool:
-                    pool.shutdown(wait=True)
-                    self._suspect([turn.path for turn in self.training.values()])
+                    self._suspect(turn.path for turn in self.training.values())
                     self.training.clear()
-                    pool = _new_pool(self.num_processes)
+                    pool = self._renewed(pool)
                 report()
                 if self.training:
                     time.sleep(0.3)
             pool.shutdown()
         except BaseException:
-            _end(pool)
+            self._end(pool)
             raise
 
     def _submit(self, pool: ProcessPoolExecutor) -> None:
-        while self.waiting:
+        while self.waiting and not self.pool_is_spent:
             path = self.waiting[0]
             alone = path in self.broke or any(turn.path in self.broke for turn in self.training.values())
             if len(self.training) >= (1 if alone else self.num_processes):
@@ -138,8 +140,13 @@ class _Runs:
             if isinstance(error, Interrupted | KeyboardInterrupt):
                 if self.until is None:
                     raise Interrupted(STOPPED)
+                self.had_a_turn.append(path)
             elif isinstance(error, Exception):
                 self.on_failure(path, error)
+                self.pool_is_spent = torch.cuda.is_available()  # a CUDA error can outlive its run
+        if self.until is not None and not self.waiting and self.until - time.monotonic() > LEAST_SECONDS:
+            self.waiting.extend(self.had_a_turn)  # others did not need all of theirs
+            self.had_a_turn.clear()
 
     def _suspect(self, paths: Iterable[Path]) -> None:
         """Nobody knows whose process it was that was killed: whoever it happens to twice, the second time alone."""
@@ -151,6 +158,18 @@ class _Runs:
                 self.broke.add(path)
                 self.waiting.append(path)
 
+    def _renewed(self, pool: ProcessPoolExecutor) -> ProcessPoolExecutor:
+        self._end(pool)
+        self.pool_is_spent = False
+        return _new_pool(self.num_processes)
+
+    def _end(self, pool: ProcessPoolExecutor) -> None:
+        pool.shutdown(wait=False, cancel_futures=True)
+        while workers := [child for child in active_children() if child not in self.strangers]:
+            for worker in workers:
+                worker.terminate()  # a run that is asked to stop saves first; asked again, as it may go on to another
+            time.sleep(0.1)
+
 
 def _raise(path: Path, error: Exception) -> None:
     raise error
@@ -158,21 +177,14 @@ def _raise(path: Path, error: Exception) -> None:
 
 def _new_pool(num_processes: int) -> ProcessPoolExecutor:
     # Fresh interpreters: a fork of a process that has used torch's threads can hang.
-    return ProcessPoolExecutor(
-        num_processes, get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
-    )
+    return ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=_begin_work, initargs=(os.getpid(),))
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
-    pool.shutdown(wait=False, cancel_futures=True)
-    while workers := active_children():  # asked again: a worker may go on to a run that waits for it
-        for worker in workers:
-            worker.terminate()  # a run that is asked to stop saves first
-        time.sleep(0.1)
+_is_training = threading.Lock()  # of a worker: held as long as it trains
 
 
-def _end_with_parent(parent: int) -> None:
-    """Nobody would ask for more once the process that started this one has been killed."""
+def _begin_work(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end with it: nobody would ask for more once it has been killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -181,23 +193,33 @@ def _end_with_parent(parent: int) -> None:
         _is_training.acquire(timeout=PATIENCE)
         os._exit(1)
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
 
 
 def _run(config: RunConfig, path: Path, seconds: float | None) -> None:
     torch.set_num_threads(1)
-    began = time.monotonic()
-    until = None if seconds is None else began + seconds
+    until = None if seconds is None else time.monotonic() + seconds
     with _is_training:
-        while True:
-            try:
-                if (path / CONFIG).exists():
-                    return resume_run(path, until=until)
-                return new_run(config, path, until=until)
-            except InUse:
-                if time.monotonic() - began > PATIENCE:
-                    raise
-                time.sleep(1)
+        _wait_for_last_owner(path)
+        if (path / CONFIG).exists():
+            engine = [f"engine.{name}={json.dumps(value)}" for name, value in asdict(config.engine).items()]
+            resume_run(path, root=config.dataset.options.get("root"), settings=engine, until=until)
+        else:
+            new_run(config, path, until=until)
+
+
+def _wait_for_last_owner(path: Path) -> None:
+    """The worker of somebody who was killed may still be saving."""
+    given_up = time.monotonic() + PATIENCE
+    while path.is_dir():
+        try:
+            with locked(path):
+                return
+        except InUse:
+            if time.monotonic() > given_up:
+                raise
+            time.sleep(1)
 
 
 def _share_done(configs: Mapping[Path, RunConfig]) -> float:
@@ -206,24 +228,13 @@ def _share_done(configs: Mapping[Path, RunConfig]) -> float:
 
 
 def steps_done(path: Path, config: RunConfig) -> int:
+    """As far as the run was saved."""
     if (path / MODEL).exists():
         return config.train.iterations  # though it may have ended early
-    return _last_step(path / METRICS)
-
-
-def _last_step(metrics: Path) -> int:
-    """Of the last whole evaluation, from the end of the file alone: it is asked often."""
-    if not metrics.exists():
+    try:
+        return int(json.loads((path / ENVIRONMENT).read_text())["sessions"][-1]["to_step"])
+    except (OSError, ValueError, LookupError, TypeError):  # not begun, or damaged, as its own start will tell
         return 0
-    with metrics.open("rb") as file:
-        size, length = file.seek(0, os.SEEK_END), TAIL_BYTES
-        while True:
-            file.seek(max(0, size - length))
-            whole_lines = file.read(length).rpartition(b"\n")[0]
-            steps = re.findall(rb'^\{"step": (\d+)', whole_lines, re.MULTILINE)
-            if steps or length >= size:
-                return int(steps[-1]) if steps else 0
-            length *= 4
 
 
 def num_cores() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnar.defaults import DATASET_DEFAULTS
-from mnar.printed_table import balanced, cadr, darp, own, recipes_of
+from mnar.printed_table import Column, balanced, cadr, darp, own, recipes_of
 from mnar.recipe import Recipe
 
 TITLES: dict[str, str] = {
@@ -19,26 +19,20 @@ def _small(table: str, dataset: str, methods: tuple[str, ...]) -> dict[str, Reci
     settings += [darp(dataset, 100, 100), darp(dataset, 100, 100, reverse=True)]
     settings += [balanced(dataset, 40, 100), balanced(dataset, 40)]
     settings = [setting._replace(name=setting.name.removeprefix("digits-")) for setting in settings]
-    text = "\n".join(f"{method} {'? ' * len(settings)}" for method in methods)
-    return recipes_of(table, settings, text)
+    return _unprinted(table, settings, methods)
 
 
 def _agreement() -> dict[str, Recipe]:
     """CIFAR with human labels, where a label is kept only if annotators agree."""
-    methods = [("supervised", "none")]
-    methods += [("fixmatch", guidance) for guidance in ("none", "prg", "prg_last", "cadr", "simpro", "cdmad")]
-    return {
-        f"agreement/{images}/{learner}{'' if guidance == 'none' else f'+{guidance}'}": Recipe(
-            {
-                "dataset": {"name": f"{images}_agreement"},
-                "protocol": DATASET_DEFAULTS[f"{images}_agreement"]["protocol"],
-                "learner": {"name": learner},
-                "guidance": {"name": guidance},
-            }
-        )
-        for images in ("cifar10n", "cifar100n")
-        for learner, guidance in methods
-    }
+    names = {"cifar10n": "cifar10n_agreement", "cifar100n": "cifar100n_agreement"}
+    columns = [Column(name, dataset, DATASET_DEFAULTS[dataset]["protocol"]) for name, dataset in names.items()]
+    guidances = ("prg", "prg_last", "cadr", "simpro", "cdmad")
+    return _unprinted("agreement", columns, ("supervised", "fixmatch", *(f"fixmatch+{name}" for name in guidances)))
+
+
+def _unprinted(table: str, columns: list[Column], methods: tuple[str, ...]) -> dict[str, Recipe]:
+    """Every method in every column."""
+    return recipes_of(table, columns, "\n".join(f"{method} {'? ' * len(columns)}" for method in methods))
 
 
 SUITES: dict[str, Recipe] = {

@@ -115,6 +115,15 @@ def test_two_sweeps_of_one_method_are_told_apart_by_what_differs_between_them() 
     assert list(lines_of(figure.axes[0])) == ["fixmatch + prg (steps=1)", "fixmatch + prg (steps=2)"]
 
 
+def test_sweeps_of_a_method_on_two_data_sets_of_ones_own_are_told_apart_by_them() -> None:
+    runs = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (0.1, 1.0, 3.0) for _ in range(2)]
+    for i, run in enumerate(runs):
+        run.config["dataset"]["name"], run.split["dataset"] = "own", ("birds", "survey")[i % 2]
+    figure = sweeps(by_setting(runs))
+    assert figure is not None
+    assert list(lines_of(figure.axes[0])) == ["fixmatch + prg (dataset=birds)", "fixmatch + prg (dataset=survey)"]
+
+
 def test_two_values_or_two_settings_that_change_together_are_no_sweep() -> None:
     two = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (1.0, 3.0)]
     together = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=x, steps=int(x)) for x in (1.0, 2.0, 3.0)]

@@ -53,6 +53,14 @@ def test_health_has_a_panel_for_what_was_recorded_and_is_none_where_nothing_was(
     np.testing.assert_allclose(np.asarray(axes.lines[0].get_xydata()), [[10, 25]])
 
 
+def test_health_is_that_of_the_seeds_that_recorded_it() -> None:
+    with_it, without = (run_with("fixmatch", "none", accuracy=[0.5], seed=seed) for seed in (1, 2))
+    with_it.lines[0]["train"] = {"mask_rate": 0.25}
+    figure = pseudo_label_health(methods_of([with_it, without]))
+    assert figure is not None
+    np.testing.assert_allclose(np.asarray(figure.axes[0].lines[-1].get_xydata()), [[10, 25]])
+
+
 def test_a_figure_is_the_same_bytes_every_time() -> None:
     runs: list[Run] = [run_with("fixmatch", name, accuracy=[0.5, 0.6]) for name in ("none", "prg")]
     assert svg(learning_curves(methods_of(runs))) == svg(learning_curves(methods_of(runs)))

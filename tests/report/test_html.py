@@ -3,10 +3,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
+from mnar.paper import PAPER
+from mnar.recipes import configure
 from mnar.report import Run, by_setting, comparisons, curves, html, read_run, write_report
 from tests.report.drawn import words
 from tests.report.made_up import METHODS, run_with, write_run
@@ -132,18 +135,76 @@ def test_each_setting_has_a_section_of_its_own_with_what_prg_changed_there(tmp_p
 
 @pytest.mark.usefixtures("outlines")
 def test_what_is_too_much_for_a_page_is_left_out_and_said(tmp_path: Path) -> None:
-    many_settings = [run_with("fixmatch", "none", accuracy=[0.5]) for _ in range(11)]
+    many_settings = [run_with("fixmatch", "none", accuracy=[0.5]) for _ in range(14)]
     for gamma, run in enumerate(many_settings):
         run.config["protocol"]["gamma"] = gamma
-    many_methods = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=float(alpha)) for alpha in range(12)]
+    many_methods = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=float(alpha)) for alpha in range(14)]
     for runs, said in (
-        (many_settings, ("Of 11 settings, the first 8.", "the first 8 of 11 settings are drawn")),
-        (many_methods, ("Of 12 methods, the first 8.",)),
+        (many_settings, ("Left out: 2 of 14 settings;", "the first 8 of 14 settings are drawn")),
+        (many_methods, ("Left out: 2 of 14 methods;",)),
     ):
         write_report(runs, tmp_path / "report.html", title="Many")
         page = (tmp_path / "report.html").read_text()
         assert all(text in page for text in said)
         assert page.count('<tr>\n        <th scope="row"><span class="swatch"') == len(runs), "the summary has all"
+
+
+@pytest.fixture
+def column() -> list[Run]:
+    """A run of every method in a column of Table 1; those that track class transitions recorded some."""
+    names = [name for name in PAPER if name.startswith("table1/cifar10-cadr-g20/")]
+    runs = [run_with("fixmatch", "none", accuracy=[0.5]) for _ in names]
+    for name, run in zip(names, runs, strict=True):
+        run.config.update(configure(recipe=name).to_dict())
+        run.lines[0]["matrices"] = {"test_confusion": [[9, 1], [1, 9]]}
+        if "+prg" in name:
+            run.lines[0]["matrices"]["transitions"] = [[0, 1], [1, 0]]
+    return runs
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """By the title of a figure, what it was given to draw, which it does not."""
+    given: dict[str, list[str]] = {}
+
+    def outlined(plate: html.Plate) -> html.Plate:
+        def draw(parts: Sequence[Any]) -> Figure | None:
+            given[plate.title] = [part.name for part in parts]
+            return Figure() if parts else None
+
+        return plate._replace(draw=draw)
+
+    monkeypatch.setattr(html, "PLATES", [outlined(plate) for plate in html.PLATES])
+    return given
+
+
+PRG_OF_TABLE_1 = [f"{learner} + {guidance}" for learner in ("fixmatch", "simmatch") for guidance in ("prg", "prg_last")]
+
+
+def test_all_methods_of_a_column_of_table_1_have_a_panel(
+    column: list[Run], drawn: dict[str, list[str]], tmp_path: Path
+) -> None:
+    write_report(column, tmp_path / "report.html", title="Table 1")
+    assert len(drawn["Confusion on the test set"]) == len(column) == 12
+    assert drawn["Class transitions"] == PRG_OF_TABLE_1
+    page = (tmp_path / "report.html").read_text()
+    assert "Left out" not in page
+    assert f'alt="Class transitions of {", ".join(PRG_OF_TABLE_1)}.' in page
+
+
+def test_a_figure_is_cut_to_methods_it_can_show_and_prg_and_the_learners_it_guides_stay(
+    column: list[Run], drawn: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(html, "MOST_PANELS", 7)
+    write_report(column, tmp_path / "report.html", title="Table 1")
+    assert drawn["Class transitions"] == PRG_OF_TABLE_1
+    assert drawn["Confusion on the test set"] == ["pi_model", "fixmatch", "simmatch", *PRG_OF_TABLE_1]
+    assert len(drawn["Learning curves"]) == 12
+    said = re.findall(
+        r"<h2>([^<]*)</h2>\s*<figure>\s*<figcaption>[^<]*Left out: 5 of 12 methods;",
+        (tmp_path / "report.html").read_text(),
+    )
+    assert said == ["Confusion on the test set", "Class shares: labels, pseudo-labels, predictions"]
 
 
 def test_no_runs_is_an_error_with_the_remedy(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mnar.report import Run, by_setting
 from mnar.report.methods import protocol_name
@@ -96,6 +98,51 @@ def test_chains_with_equal_labels_are_told_apart_by_the_options_within_them() ->
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            [{"steps": 2}, {"steps": 2, "last": True}, {}],
+            ["fixmatch + prg", "fixmatch + prg (last=True)", "fixmatch + prg (steps=–)"],
+        ),
+        (
+            [
+                {"window": here, "after": {"name": "none", "window": before}}
+                for here, before in ((1, 1), (1, 2), (2, 1))
+            ],
+            ["fixmatch + prg", "fixmatch + prg (guidance.after.window=2)", "fixmatch + prg (guidance.window=2)"],
+        ),
+        (
+            [{"alpha": 1 / 3}, {"alpha": 0.333333}],
+            ["fixmatch + prg (alpha=0.3333333333333333)", "fixmatch + prg (alpha=0.333333)"],
+        ),
+    ],
+    ids=["the usual and none", "options that end alike", "equal to six digits"],
+)
+def test_names_of_different_methods_differ(options: list[dict[str, Any]], expected: list[str]) -> None:
+    runs = [run_with("fixmatch", "prg", accuracy=[0.5], **each) for each in options]
+    assert names(runs)["cadr γ=20"] == expected
+
+
+VALUES = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from([0.5, 1 / 3, 0.333333, "soft", "hard"])
+OPTIONS = st.dictionaries(st.sampled_from(["alpha", "window", "steps"]), VALUES)
+RUNS = st.tuples(OPTIONS, OPTIONS, st.sampled_from(["prg", "prg_last"]), st.sampled_from([20.0, 50.0]))
+
+
+@given(st.lists(RUNS, min_size=1, max_size=8))
+def test_names_of_different_methods_in_a_setting_always_differ(
+    made_up: list[tuple[dict[str, Any], dict[str, Any], str, float]],
+) -> None:
+    runs = [
+        run_on("digits", {"name": "cadr", "gamma": gamma}, guidance, **options, after={"name": "none", **before})
+        for options, before, guidance, gamma in made_up
+    ]
+    for setting in by_setting(runs):
+        different = [run for i, run in enumerate(runs) if all(run.method != other.method for other in runs[:i])]
+        num_methods = sum(run.setting == setting.run.setting for run in different)
+        assert len({method.name for method in setting.methods}) == len(setting.methods) == num_methods
+
+
 def test_a_setting_that_is_null_equals_one_that_is_absent() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[0.5], seed=1), run_with("fixmatch", "prg", accuracy=[0.5], seed=2)]
     runs[0].config["guidance"]["warmup"] = None
@@ -115,6 +162,13 @@ def test_runs_on_several_data_sets_are_named_by_them() -> None:
 def test_settings_with_equal_names_are_told_apart_by_what_differs() -> None:
     runs = [run_on("cifar10", {**CADR_20, "rounding": rounding}) for rounding in ("ceil", "floor")]
     assert list(names(runs)) == ["cadr γ=20 (rounding=ceil)", "cadr γ=20 (rounding=floor)"]
+
+
+def test_settings_that_differ_in_options_that_end_alike_have_names_that_differ() -> None:
+    protocol = {"name": "balanced", "num_labels": 40}
+    runs = [run_on("cifar10", {**protocol, "order": 1}), run_on("cifar10", protocol), run_on("cifar10", protocol)]
+    runs[1].config["split"] = {"order": 1}
+    assert list(names(runs)) == ["balanced n=40 (protocol.order=1)", "balanced n=40 (split.order=1)", "balanced n=40"]
 
 
 def test_what_a_method_has_in_one_setting_and_not_in_another_is_no_part_of_its_name_and_look() -> None:

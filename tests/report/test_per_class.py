@@ -26,6 +26,18 @@ def test_supervised_runs_have_no_figures_of_pseudo_labels(runs: list[Run]) -> No
     assert "pseudo-labels" not in words(class_shares(supervised))
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_pool_whose_classes_nobody_knows_has_shares_without_a_truth(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", class_names=("cat", "dog"), num_evaluations=2))
+    pools = []
+    for unlabeled, unknown in (([30, 10], 0), ([0, 0], 40)):
+        run.split.update(unlabeled=unlabeled, unknown=unknown)
+        (axes,) = class_shares(methods_of([run])).axes
+        assert [bars.get_label() for bars in axes.containers] == ["labels", "pseudo-labels", "test predictions"]
+        pools.append(len(axes.collections))
+    assert pools == [2, 1], "the truth of pseudo-labels and predictions, of predictions alone"
+
+
 def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", class_names=("<b>", "$5$", "a&b"), num_evaluations=2)
     assert {"<b>", "$5$", "a&b"} <= words(class_shares(methods_of([read_run(folder)])))
@@ -47,7 +59,8 @@ def test_pseudo_label_errors_put_rare_classes_last_and_average_the_seeds_that_kn
         folder = write_run(tmp_path / f"{seed}", seed=seed, class_names=("rare", "frequent"))
         split = json.loads((folder / "split.json").read_text()) | {"labeled": [2, 40]}
         (folder / "split.json").write_text(json.dumps(split))
-        lines = [{"step": 300 * (i + 1), "pseudo": {"error": each}} for i, each in enumerate(errors)]
+        scores = {"accuracy": 0.5, "geometric_mean": 0.5}
+        lines = [{"step": 300 * (i + 1), "test": scores, "pseudo": {"error": each}} for i, each in enumerate(errors)]
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
         recorded.append(read_run(folder))
     figure = pseudo_label_errors(methods_of(recorded))

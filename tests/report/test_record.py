@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from mnar.report import find_runs, read_run, read_runs
 from tests.report.made_up import ALIGNED, run_with, write_run
@@ -50,6 +51,65 @@ def test_a_missing_or_empty_file_is_an_error_that_names_file_and_folder(
         read_run(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "entry", "value", "said"),
+    [
+        ("environment.json", None, [], "its content is '[]'"),
+        ("environment.json", "sessions", None, "sessions is missing"),
+        ("environment.json", "sessions", 3, "sessions is '3'"),
+        ("environment.json", "sessions", [{"seconds": 3}], "an item of sessions.images_per_second is missing"),
+        ("environment.json", "device", None, "device is missing"),
+        ("environment.json", "commit", 7, "commit is '7'"),
+        ("split.json", None, None, "its content is missing"),
+        ("split.json", "class_names", None, "class_names is missing"),
+        ("split.json", "labeled", ["many"] * 10, "an item of labeled is 'many'"),
+        ("split.json", "test", [36], "test has 1 counts for 10 classes"),
+        ("config.yaml", None, "fixmatch", "its content is 'fixmatch'"),
+        ("config.yaml", "protocol", None, "protocol is missing"),
+        ("config.yaml", "learner", "fixmatch", "learner is 'fixmatch'"),
+        ("config.yaml", "learner", {"threshold": 0.95}, "learner.name is missing"),
+        ("config.yaml", "guidance", {"name": "prg", "after": "none"}, "guidance.after is 'none'"),
+        ("config.yaml", "guidance", {"name": "prg", "after": {"window": 32}}, "guidance.after.name is missing"),
+        ("config.yaml", "train", {"iterations": "all"}, "train.iterations is 'all'"),
+        ("config.yaml", "seed", "one", "seed is 'one'"),
+    ],
+)
+def test_an_entry_that_is_missing_or_of_another_kind_is_an_error_that_names_file_entry_and_remedy(
+    tmp_path: Path, name: str, entry: str | None, value: Any, said: str
+) -> None:
+    folder = write_run(tmp_path / "run", num_evaluations=3)
+    content = yaml.safe_load((folder / name).read_text())
+    (folder / name).write_text(json.dumps(value if entry is None else content | {entry: value}))  # JSON is YAML, too
+    with pytest.raises(ValueError, match=f"{re.escape(str(folder / name))} is damaged: {re.escape(said)}; put it back"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("3", "its content is '3'"),
+        ("null", "its content is missing"),
+        ('{"test": {"accuracy": 0.5, "geometric_mean": 0.5}}', "step is missing"),
+        ('{"step": 3}', "test is missing"),
+        ('{"step": 3, "test": {"accuracy": 0.5}}', "test.geometric_mean is missing"),
+    ],
+)
+def test_a_line_that_is_no_evaluation_is_an_error_that_names_it(tmp_path: Path, line: str, said: str) -> None:
+    folder = write_run(tmp_path / "run", num_evaluations=3)
+    first, _, *rest = (folder / "metrics.jsonl").read_text().splitlines()
+    (folder / "metrics.jsonl").write_text("\n".join([first, line, *rest]))
+    with pytest.raises(ValueError, match=rf"line 2 of .*metrics\.jsonl is damaged: {re.escape(said)}; put it back"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "split.json", "environment.json", "metrics.jsonl"])
+def test_a_file_that_is_not_text_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
+    folder = write_run(tmp_path / "run", num_evaluations=3)
+    (folder / name).write_bytes(b"\x80\xff\n" * 3)
+    with pytest.raises(ValueError, match=re.escape(str(folder / name))):
+        read_run(folder)
+
+
 def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read_run(tmp_path / "nowhere")
@@ -82,8 +142,8 @@ def test_the_label_is_the_learner_and_what_differs_from_its_own_guidance(
 def test_a_series_has_the_steps_that_recorded_it_and_nan_for_null(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", num_evaluations=2)
     lines = [
-        {"step": 1, "test": {"accuracy": 0.1}},
-        {"step": 2, "test": {"accuracy": 0.2}, "pseudo": {"error": [None, 0.25]}},
+        {"step": 1, "test": {"accuracy": 0.1, "geometric_mean": 0.1}},
+        {"step": 2, "test": {"accuracy": 0.2, "geometric_mean": 0.1}, "pseudo": {"error": [None, 0.25]}},
     ]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     steps, errors = read_run(folder).series("pseudo", "error")
@@ -109,17 +169,22 @@ def test_runs_are_found_at_any_depth_in_natural_order_and_each_once(bench: Path)
     assert [run.folder for run in read_runs([bench])] == expected
 
 
-def test_a_stage_of_a_run_that_has_nothing_itself_yet_is_no_run(bench: Path) -> None:
-    (bench / "runs" / "none" / "seed-1" / "metrics.jsonl").unlink()
-    assert len(find_runs([bench])) == 2
+def test_a_run_still_in_its_pretraining_is_left_out_with_a_warning_and_its_stage_is_no_run(bench: Path) -> None:
+    begun = bench / "runs" / "none" / "seed-1"
+    (begun / "metrics.jsonl").unlink()
+    (begun / "environment.json").unlink()
+    with pytest.warns(UserWarning, match=f"left out: no evaluation in metrics.jsonl of {re.escape(str(begun))} yet"):
+        assert [run.folder.parent.name for run in read_runs([bench])] == ["prg", "prg"]
+    with pytest.raises(ValueError, match="no evaluation in metrics"):
+        read_runs([begun])
 
 
-@pytest.mark.parametrize("missing", ["config.yaml", "metrics.jsonl", ""])
-def test_a_folder_without_runs_is_an_error_that_names_it(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize("has_metrics", [False, True])
+def test_a_folder_without_runs_is_an_error_that_names_it(tmp_path: Path, has_metrics: bool) -> None:
     folder = tmp_path
-    if missing:
+    if has_metrics:
         folder = write_run(tmp_path / "run", num_evaluations=2)
-        (folder / missing).unlink()
+        (folder / "config.yaml").unlink()
     with pytest.raises(FileNotFoundError, match=f"no run folder in {re.escape(str(folder))}: nothing there"):
         find_runs([folder])
     with pytest.raises(FileNotFoundError, match="no run folder at nowhere"):

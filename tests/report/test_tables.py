@@ -1,9 +1,12 @@
+import json
+from pathlib import Path
+
 import pytest
 
-from mnar.report import Spread, by_setting, summary
+from mnar.report import Spread, by_setting, how_fast, read_run, summary
 from mnar.report.tables import run_rows, settings
 from tests.report.drawn import methods_of
-from tests.report.made_up import run_with
+from tests.report.made_up import run_with, write_run
 
 
 def test_summary_equals_means_and_deviations_computed_by_hand() -> None:
@@ -48,6 +51,22 @@ def test_a_run_row_adds_up_its_sessions() -> None:
     assert row.minutes == 1.5
     assert row.images_per_second == pytest.approx((60 * 100 + 30 * 400) / 90)
     assert row.finished
+
+
+def test_minutes_count_a_stage_that_came_first_and_images_a_second_do_not(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", num_evaluations=2)
+    minutes, images_per_second = how_fast(read_run(folder))
+    stage = write_run(folder / "pretraining", num_evaluations=2)
+    environment = json.loads((stage / "environment.json").read_text())
+    environment["sessions"] = [{"seconds": seconds, "images_per_second": 7.0} for seconds in (60.0, 30.0)]
+    (stage / "environment.json").write_text(json.dumps(environment))
+    assert how_fast(read_run(folder)) == (minutes + 1.5, images_per_second)
+
+
+def test_a_run_without_a_second_yet_has_no_speed() -> None:
+    run = run_with("fixmatch", "none", accuracy=[0.5])
+    run.environment["sessions"] = [{"from_step": 0, "to_step": 0, "seconds": 0.0, "images_per_second": 0.0}]
+    assert how_fast(run) == (0.0, None)
 
 
 def test_a_run_short_of_its_iterations_is_unfinished() -> None:

@@ -52,6 +52,16 @@ def test_what_prg_adds_to_a_guidance_that_the_learner_has_is_told() -> None:
     assert what_changed([plain, chained]) == "", "its window differs too"
 
 
+def test_a_learner_that_is_only_tracked_is_compared_with_as_one_without_guidance() -> None:
+    plain, guided = pair([0.70], [0.80])
+    tracked = run_with("fixmatch", "tracking", accuracy=[0.70])
+    assert what_changed([tracked, guided]).startswith(
+        "Against fixmatch + tracking, fixmatch + prg raised test accuracy from 70.0 to 80.0 %"
+    )
+    assert what_changed([tracked, plain, guided]) == what_changed([plain, guided]), "once is enough"
+    assert what_changed([plain, tracked]) == ""
+
+
 def test_nothing_is_said_without_a_pair_that_differs_in_the_guidance_alone() -> None:
     plain, guided = pair([0.70], [0.80])
     supervised = run_with("supervised", "none", accuracy=[0.6])

@@ -37,7 +37,8 @@ def cifar100n_agreement(root: Path | None = None) -> DataSet:
 
 
 def _locate(dataset: str, root: Path | None, name: str) -> Path:
-    (path,) = locate(dataset, root, Layout("cifar-n", (name,)), built_by="see docs/human_labels.md")
+    built_by = f"write the arrays of the authors' {name.replace('npz', 'pt')} there, see docs/human_labels.md"
+    (path,) = locate(dataset, root, Layout("cifar-n", (name,)), built_by=built_by)
     return path
 
 

@@ -28,6 +28,8 @@ def split(
     if counts is None or isinstance(counts, Thinned):
         return _as_found(np.asarray(targets), counts, seed=seed, include_labeled=include_labeled)
     num_classes = len(counts.labeled)
+    if np.any(np.asarray(targets) == -1):
+        raise ValueError("some samples have no label already, so there is nothing to draw; choose --protocol found")
     if counts.unlabeled is not None and len(counts.unlabeled) != num_classes:
         raise ValueError(
             f"counts name {num_classes} labelled and {len(counts.unlabeled)} unlabelled classes; "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mnar.report.methods import SYMBOLS, Method, Setting, differing_settings, told_apart
+from mnar.report.methods import SYMBOLS, Method, Setting, differing, differing_settings, told_apart
 from mnar.report.record import Run
 from mnar.report.style import (
     LINE_STYLES,
@@ -137,6 +137,7 @@ def _lines(settings: Sequence[Setting], name: str) -> list[Line]:
     along: list[tuple[dict[str, Any], dict[float, Method]]] = []
     for method in (method for setting in settings for method in setting.methods):
         everything = {**method.run.method, **method.run.setting}
+        everything.pop("dataset.name", None)  # "dataset" is that, or which of people's own
         value = everything.pop(name, None)
         if not _is_number(value):
             continue
@@ -145,16 +146,20 @@ def _lines(settings: Sequence[Setting], name: str) -> list[Line]:
             along.append((everything, {value: method}))
         else:
             line[value] = method
-    lines = [dict(sorted(line.items())) for _, line in along if len(line) >= FEWEST_VALUES]
-    firsts = [next(iter(line.values())).run for line in lines]
+    lines = [(rest, dict(sorted(line.items()))) for rest, line in along if len(line) >= FEWEST_VALUES]
     drawn: list[Line] = []
-    for line, run in zip(lines, firsts, strict=True):
-        namesakes = [other for other in firsts if other.label == run.label]
-        told_by = {each: run.method.get(each) for each in differing_settings(namesakes) if each != name}
-        style = LINE_STYLES[namesakes.index(run) % len(LINE_STYLES)]
+    for rest, line in lines:
+        label = _label(line)
+        namesakes = [other for other, of_other in lines if _label(of_other) == label]
+        told_by = {each: rest.get(each) for each in differing(namesakes)}
+        style = LINE_STYLES[namesakes.index(rest) % len(LINE_STYLES)]
         rows = [row(method) for method in line.values()]
-        drawn.append(Line(told_apart(run.label, told_by), list(line), rows, _colour(line.values()), style))
+        drawn.append(Line(told_apart(label, told_by), list(line), rows, _colour(line.values()), style))
     return drawn
+
+
+def _label(line: Mapping[float, Method]) -> str:
+    return next(iter(line.values())).run.label
 
 
 def _colour(variants: Iterable[Method]) -> str:

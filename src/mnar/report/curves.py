@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mnar.report.methods import Method
+from mnar.report.record import Floats
 from mnar.report.style import legend_above, panels, styled, thousands
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+HEALTH = {
+    "mask_rate": ("Mask rate", "% of pseudo-labels used"),
+    "guidance/empty_row_share": ("Empty rows of C", "% of samples with an empty row"),
+}
 
 
 @styled
@@ -33,19 +39,18 @@ def learning_curves(methods: Sequence[Method]) -> Figure:
     return figure
 
 
+def has_pseudo_label_health(method: Method) -> bool:
+    return any(_recorded(method, "train", key) for key in HEALTH)
+
+
 @styled
 def pseudo_label_health(methods: Sequence[Method]) -> Figure | None:
-    shown = {
-        "mask_rate": ("Mask rate", "% of pseudo-labels used"),
-        "guidance/empty_row_share": ("Empty rows of C", "% of samples with an empty row"),
-    }
-    runs = [run for method in methods for run in method.runs]
-    recorded = [key for key in shown if any(len(run.series("train", key)[0]) for run in runs)]
+    recorded = [key for key in HEALTH if any(_recorded(method, "train", key) for method in methods)]
     if not recorded:
         return None
     figure, axes = panels(len(recorded), columns=2, height=3.0)
     for each, key in zip(axes, recorded, strict=True):
-        title, unit = shown[key]
+        title, unit = HEALTH[key]
         _curves(each, methods, "train", key)
         each.set(title=title, ylabel=unit, ylim=(-3, 103))
     legend_above(figure, axes)
@@ -58,11 +63,16 @@ def _baselines(methods: Iterable[Method]) -> list[Method]:
     return [method for method in methods if method.run.is_plain and method.run.learner in guided]
 
 
+def _recorded(method: Method, section: str, key: str) -> list[tuple[Floats, Floats]]:
+    """Steps and values of the seeds that have any."""
+    return [series for run in method.runs if len((series := run.series(section, key))[0])]
+
+
 def _curves(axes: Axes, methods: Iterable[Method], section: str, key: str) -> None:
-    """A thin line a seed and a thick one for the mean over the steps that all seeds have reached."""
+    """A thin line a seed that recorded it, and a thick one for the mean over the steps that these have in common."""
     for method in methods:
-        curves = [run.series(section, key) for run in method.runs]
-        if not all(len(steps) for steps, _ in curves):
+        curves = _recorded(method, section, key)
+        if not curves:
             continue
         if len(curves) > 1:
             for steps, values in curves:

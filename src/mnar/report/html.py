@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mnar.checkpoint import write_atomically
 from mnar.evaluate import HEADLINE_EVALUATIONS
 from mnar.report import comparisons, curves, matrices, per_class
-from mnar.report.methods import Setting, by_setting
+from mnar.report.methods import Setting, by_setting, most_telling
 from mnar.report.record import Run
 from mnar.report.style import svg
 from mnar.report.tables import environments, row, run_rows, settings, task
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 MOST_SECTIONS = 8  # a page of all cells of a paper would take minutes to draw
-MOST_PANELS = 8  # of a figure with one for each method
+MOST_PANELS = 12  # of a figure with one for each method: a column of the paper's largest table
+
+
+def _always(part: Any) -> bool:
+    return True
 
 
 class Plate(NamedTuple):
@@ -30,6 +34,7 @@ class Plate(NamedTuple):
     draw: Callable[[Sequence[Any]], Figure | None]  # of settings, or of the methods of one
     title: str
     how_to_read: str
+    can_show: Callable[[Any], bool] = _always  # a setting or a method
     is_panel_each: bool = True  # or all in the same
 
 
@@ -37,6 +42,7 @@ class Drawn(NamedTuple):
     title: str
     how_to_read: str
     uri: str
+    shown: list[str]  # settings or methods
 
 
 class Section(NamedTuple):
@@ -45,7 +51,7 @@ class Section(NamedTuple):
     name: str
     task: str
     lead: str
-    methods: list[str]
+    methods: list[str]  # all of them
     plates: list[Drawn]
     different: dict[str, list[Any]]
     shared: dict[str, Any]
@@ -87,30 +93,35 @@ PLATES = (
         "Class transitions",
         "Row i, column j: how often a sample's predicted class moved from i to j within the tracking window, "
         "from early to late in the run of the first seed; the paler, the more settled.",
+        matrices.has_transitions,
     ),
     Plate(
         per_class.pseudo_label_errors,
         "Pseudo-label error per class over time",
         "Each row is a true class, from the most labels at the top to the fewest at the bottom; the darker, "
         "the more of its accepted pseudo-labels name another class, and grey where none was accepted.",
+        per_class.has_pseudo_label_errors,
     ),
     Plate(
         matrices.pseudo_label_confusion,
         "Confusion of pseudo-labels",
         "Each row shows which pseudo-labels the unlabelled samples of a true class got, in percent, before the last "
         "evaluation and over all seeds; the last column, –, holds those not accepted.",
+        matrices.has_pseudo_label_confusion,
     ),
     Plate(
         matrices.confusion_matrices,
         "Confusion on the test set",
         "Each row shows where the test samples of a true class end up, in percent, at the end of training "
         "and over all seeds; colour off the diagonal is error, and a coloured column attracts other classes.",
+        matrices.has_confusion,
     ),
     Plate(
         per_class.precision_and_recall,
         "Precision and recall per class over time",
         "On the test set, in percent, early, later and at the end, means over seeds. A popular class with low "
         "precision has taken in samples of others; a rare one with low recall has lost them.",
+        per_class.has_precision,
     ),
     Plate(
         per_class.class_shares,
@@ -123,6 +134,7 @@ PLATES = (
         "Pseudo-label health",
         "The mask rate is the share of unlabelled samples whose pseudo-label was confident enough to use; "
         "a sample's row of C is empty where no tracked prediction has left its class: PRG has nothing to go by.",
+        curves.has_pseudo_label_health,
         is_panel_each=False,
     ),
 )
@@ -156,7 +168,7 @@ def _page(runs: Sequence[Run], title: str, lead: str) -> str:
         title=title,
         lead=lead,
         summary=[(setting, [(method, row(method)) for method in setting.methods]) for setting in by_name],
-        overviews=_drawn(OVERVIEWS, by_name, "settings"),
+        overviews=_drawn(OVERVIEWS, by_name, _first, "settings"),
         sections=[_section(setting) for setting in by_name[:MOST_SECTIONS]],
         runs=run_rows(by_name),
         environments=environments(runs),
@@ -166,18 +178,30 @@ def _page(runs: Sequence[Run], title: str, lead: str) -> str:
 
 def _section(setting: Setting) -> Section:
     names = [method.name for method in setting.methods]
-    plates = _drawn(PLATES, setting.methods, "methods")
+    plates = _drawn(PLATES, setting.methods, most_telling, "methods")
     return Section(setting.name, task(setting), changes(setting.methods), names, plates, *settings(setting.methods))
 
 
-def _drawn(plates: Sequence[Plate], parts: Sequence[Any], kind: str) -> list[Drawn]:
+def _first(settings: Sequence[Setting], most: int) -> Sequence[Setting]:
+    return settings[:most]
+
+
+def _drawn(
+    plates: Sequence[Plate], parts: Sequence[Any], choose: Callable[[Sequence[Any], int], Sequence[Any]], kind: str
+) -> list[Drawn]:
+    """Where a figure could show more than it has room for, `choose` says which."""
     drawn = []
     for plate in plates:
-        is_cut = plate.is_panel_each and len(parts) > MOST_PANELS
-        figure = plate.draw(parts[:MOST_PANELS] if is_cut else parts)
-        said = f" Of {len(parts)} {kind}, the first {MOST_PANELS}." if is_cut else ""
+        known = [part for part in parts if plate.can_show(part)]
+        shown = choose(known, MOST_PANELS) if plate.is_panel_each else known
+        figure = plate.draw(shown)
+        left_out = len(known) - len(shown)
+        said = (
+            f" Left out: {left_out} of {len(known)} {kind}; give their folders alone to see them." if left_out else ""
+        )
         if figure is not None:
-            drawn.append(Drawn(plate.title, plate.how_to_read + said, _data_uri(figure)))
+            names = [part.name for part in shown]
+            drawn.append(Drawn(plate.title, plate.how_to_read + said, _data_uri(figure), names))
     return drawn
 
 

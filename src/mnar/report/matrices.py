@@ -33,12 +33,24 @@ if TYPE_CHECKING:
 MOST_CLASSES_IN_FIVE_COLUMNS = 12  # of a full-width figure; more names would touch each other
 
 
+def has_transitions(method: Method) -> bool:
+    return len(_transitions(method.run)[0]) > 0
+
+
+def has_pseudo_label_confusion(method: Method) -> bool:
+    return _last_of_all_seeds(_where_truth_is_known(method), "pseudo_confusion") is not None
+
+
+def has_confusion(method: Method) -> bool:
+    return _last_of_all_seeds(method, "test_confusion") is not None
+
+
 @styled
 def transition_matrices(methods: Sequence[Method]) -> Figure | None:
     """C at up to five times, evenly spread over the first run of each method that tracks it."""
     from matplotlib.colors import SymLogNorm
 
-    tracked = [(method, *_transitions(method.run)) for method in methods if len(_transitions(method.run)[0])]
+    tracked = [(method, *_transitions(method.run)) for method in methods if has_transitions(method)]
     if not tracked:
         return None
     runs = [method.run for method, _, _ in tracked]
@@ -72,8 +84,7 @@ def transition_matrices(methods: Sequence[Method]) -> Figure | None:
 @styled
 def pseudo_label_confusion(methods: Sequence[Method]) -> Figure | None:
     """What samples of each true class got as a pseudo-label at the end. Of people's own data nobody knows it."""
-    known = [method._replace(runs=[run for run in method.runs if not run.split.get("unknown")]) for method in methods]
-    return _confusion(known, "pseudo_confusion", "pseudo-label")
+    return _confusion([_where_truth_is_known(method) for method in methods], "pseudo_confusion", "pseudo-label")
 
 
 @styled
@@ -107,6 +118,10 @@ def _confusion(methods: Sequence[Method], key: str, given: str) -> Figure | None
         panel.set_title(method.name, color=method.colour)
     colour_scale(figure, axes, image, "% of the true class")
     return figure
+
+
+def _where_truth_is_known(method: Method) -> Method:
+    return method._replace(runs=[run for run in method.runs if not run.split.get("unknown")])
 
 
 def _last_of_all_seeds(method: Method, key: str) -> Floats | None:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from mnar.report.record import Run
 from mnar.report.style import colours, line_styles
 
+PRG = ("prg", "prg_last")
+ABSENT = "–"  # in place of a value
 SYMBOLS = {
     "gamma": "γ",
     "gamma_l": "γ_l",
@@ -73,6 +75,21 @@ def by_setting(runs: Sequence[Run]) -> list[Setting]:
     return [Setting(*each) for each in zip(setting_names, methods, strict=True)]
 
 
+def most_telling(methods: Sequence[Method], most: int) -> list[Method]:
+    """At most so many, in their order: PRG's and the plain learners that they guide are kept before others."""
+    learners = {method.run.learner for method in methods if _is_prg(method)}
+
+    def is_other(method: Method) -> bool:
+        return not _is_prg(method) and not (method.run.is_plain and method.run.learner in learners)
+
+    kept = {method.name for method in sorted(methods, key=is_other)[:most]}
+    return [method for method in methods if method.name in kept]
+
+
+def _is_prg(method: Method) -> bool:
+    return any(name in PRG for name in method.run.added)
+
+
 def protocol_name(run: Run) -> str:
     """E.g. "darp γ_l=100, γ_u=100 reversed"; empty for labels as they were found."""
     protocol = run.config["protocol"]
@@ -89,19 +106,25 @@ def task_name(run: Run) -> str:
 
 def differing_settings(runs: Iterable[Run]) -> list[str]:
     """The settings, seed aside, that are not the same in all these runs."""
-    methods = [run.method for run in runs]
-    names = dict.fromkeys(name for method in methods for name in method)
-    return [name for name in names if any(method.get(name) != methods[0].get(name) for method in methods)]
+    return differing([run.method for run in runs])
 
 
-def told_apart(name: str, values: Mapping[str, Any]) -> str:
-    """A name, and the values of the settings that tell it from its namesakes."""
-    options = [setting.rpartition(".")[2] for setting in values]
-    is_ambiguous = len(set(options)) < len(options)
+def differing(traits: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = dict.fromkeys(name for each in traits for name in each)
+    return [name for name in names if any(each.get(name) != traits[0].get(name) for each in traits)]
+
+
+def told_apart(name: str, values: Mapping[str, Any], usual: Mapping[str, str] | None = None) -> str:
+    """A name, and the values of the settings that tell it from its namesakes.
+
+    One value of each setting goes without saying, the usual one or else that there is none. All of them must be given
+    for every namesake: names differ then, for no two values are written alike, and no two settings.
+    """
+    unsaid, options = usual or {}, [setting.rpartition(".")[2] for setting in values]
     said = [
-        f"{setting if is_ambiguous else option}={_written(value)}"
+        f"{setting if options.count(option) > 1 else option}={_written(value)}"
         for option, (setting, value) in zip(options, values.items(), strict=True)
-        if value is not None
+        if _written(value) != unsaid.get(setting, ABSENT)
     ]
     return f"{name} ({', '.join(said)})" if said else name
 
@@ -134,8 +157,7 @@ def _method_names(settings: Sequence[Sequence[Run]]) -> list[list[str]]:
 
     def name_of(run: Run) -> str:
         values = {name: run.method.get(name) for name in told_by[run.label]}
-        unusual = {name: value for name, value in values.items() if _written(value) != usual[run.label][name]}
-        return told_apart(run.label, unusual)
+        return told_apart(run.label, values, usual[run.label])
 
     return [[name_of(run) for run in of_setting] for of_setting in settings]
 
@@ -147,10 +169,10 @@ def _by_label(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return labelled
 
 
-def _usual(values: Iterable[Any]) -> str | None:
-    """What more of them have than anything else, which goes without saying; None where nothing is."""
+def _usual(values: Iterable[Any]) -> str:
+    """What more of them have than anything else; where nothing is, that there is none."""
     (usual, most), *others = Counter(map(_written, values)).most_common(2)
-    return None if others and others[0][1] == most else usual
+    return ABSENT if others and others[0][1] == most else usual
 
 
 def _setting_names(settings: Sequence[Run]) -> list[str]:
@@ -158,12 +180,14 @@ def _setting_names(settings: Sequence[Run]) -> list[str]:
     is_one_data_set = len({run.split["dataset"] for run in settings}) == 1
     names = [protocol_name(run) if is_one_data_set and protocol_name(run) else task_name(run) for run in settings]
     namesakes = {name: [run for run, other in zip(settings, names, strict=True) if other == name] for name in names}
-    told_by = {name: differing_settings(runs) for name, runs in namesakes.items()}
+    told_by = {name: differing([run.setting for run in runs]) for name, runs in namesakes.items()}
     return [
-        told_apart(name, {each: run.setting[each] for each in told_by[name] if each in run.setting})
+        told_apart(name, {each: run.setting.get(each) for each in told_by[name]})
         for name, run in zip(names, settings, strict=True)
     ]
 
 
 def _written(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else str(value)
+    return ABSENT if value is None else str(value)

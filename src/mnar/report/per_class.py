@@ -37,14 +37,14 @@ TIME_COLUMNS = 200  # of a class-by-step heat map: about as many as a panel has 
 TIMES = (0.2, 0.6, 1.0)  # shares of a run, as in the paper's table: 30,000, 90,000 and 150,000 steps
 
 
+def has_pseudo_label_errors(method: Method) -> bool:
+    return bool(_where_truth_is_known(method).runs)
+
+
 @styled
 def pseudo_label_errors(methods: Sequence[Method]) -> Figure | None:
     """Error per true class over time, averaged over seeds. Of people's own data nobody knows it."""
-    known = [
-        method._replace(runs=[run for run in method.runs if np.isfinite(run.series("pseudo", "error")[1]).any()])
-        for method in methods
-    ]
-    recorded = [method for method in known if method.runs]
+    recorded = [_where_truth_is_known(method) for method in methods if has_pseudo_label_errors(method)]
     if not recorded:
         return None
     figure, axes = panels(len(recorded), columns=2, height=2.8)
@@ -62,10 +62,14 @@ def pseudo_label_errors(methods: Sequence[Method]) -> Figure | None:
     return figure
 
 
+def has_precision(method: Method) -> bool:
+    return all(len(run.series("test", "precision")[0]) for run in method.runs)
+
+
 @styled
 def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
     """On the test set at three times, averaged over seeds."""
-    recorded = [method for method in methods if all(len(run.series("test", "precision")[0]) for run in method.runs)]
+    recorded = [method for method in methods if has_precision(method)]
     if not recorded:
         return None
     most_classes = max(method.run.num_classes for method in recorded)
@@ -99,10 +103,11 @@ def class_shares(methods: Sequence[Method]) -> Figure:
     figure, axes = panels(len(methods), columns=2, height=2.9 + room)
     for panel, method in zip(axes, methods, strict=True):
         run, order = method.run, method.run.class_order
-        labels, pool, test = (_percent(run.split[key])[order] for key in ("labeled", "unlabeled", "test"))
+        labels, test = (_percent(run.split[key])[order] for key in ("labeled", "test"))
         bars = [Bars("labels", labels, None, FAINT)]
         if all("pseudo" in run.lines[-1] for run in method.runs):
-            truth = None if run.split.get("unknown") else pool  # of own data nobody knows it
+            is_known = not run.split.get("unknown")  # of own data nobody knows it
+            truth = _percent(run.split["unlabeled"])[order] if is_known else None
             share = _late(method.runs, "pseudo", "share")[order]
             bars.append(Bars("pseudo-labels", share, truth, lighter(method.colour)))
         share = _late(method.runs, "test", "predicted_share")[order]
@@ -149,6 +154,10 @@ def _share_legend(axes: Axes) -> None:
     handles = {name: handle for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     handles["truth"] = handles.pop("truth")
     axes.legend(handles.values(), handles.keys(), loc="upper right", fontsize=8)
+
+
+def _where_truth_is_known(method: Method) -> Method:
+    return method._replace(runs=[run for run in method.runs if np.isfinite(run.series("pseudo", "error")[1]).any()])
 
 
 def _over_time(run: Run, end: float) -> Floats:

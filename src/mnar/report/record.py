@@ -16,8 +16,10 @@ import numpy.typing as npt
 import yaml
 
 from mnar.config import own_guidance, settings_of
+from mnar.report.shapes import ENVIRONMENT, EVALUATION, check, check_config, check_split, damaged
 
 SETTING_SECTIONS = ("dataset", "protocol", "split")
+IDLE = ("none", "tracking")  # guidances that change nothing
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,6 +31,7 @@ class Run:
     split: dict[str, Any]
     environment: dict[str, Any]
     lines: list[dict[str, Any]]  # one an evaluation, in the order of training; never empty
+    pretraining: dict[str, Any] | None = None  # the environment of a stage that came first
 
     @property
     def learner(self) -> str:
@@ -52,7 +55,7 @@ class Run:
     @property
     def is_plain(self) -> bool:
         """Whether nothing is rectified but by the learner itself."""
-        return set(self.added) <= {"tracking"}
+        return set(self.added) <= {*IDLE}
 
     @property
     def method(self) -> dict[str, Any]:
@@ -67,12 +70,17 @@ class Run:
         return {"dataset": self.split["dataset"], **of_data}  # people's own are called by their file
 
     @property
-    def _chain(self) -> list[str]:
-        guidance, chain = self.config["guidance"], list[str]()
+    def guidances(self) -> list[dict[str, Any]]:
+        """Each with its own options, in the order in which they act."""
+        guidance, chain = self.config["guidance"], list[dict[str, Any]]()
         while guidance:
-            chain.insert(0, guidance["name"])
+            chain.insert(0, {name: value for name, value in guidance.items() if name != "after"})
             guidance = guidance.get("after")
         return chain
+
+    @property
+    def _chain(self) -> list[str]:
+        return [guidance["name"] for guidance in self.guidances]
 
     @property
     def num_classes(self) -> int:
@@ -114,13 +122,13 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for folder in map(Path, folders):
         _check_is_there(folder)
-        below = [path for path in _outermost(folder) if (path / "metrics.jsonl").is_file()]
+        below = sorted(_outermost(folder), key=_natural)
         if not below:
             raise FileNotFoundError(
-                f"no run folder in {folder}: nothing there has a config.yaml and a metrics.jsonl; "
+                f"no run folder in {folder}: nothing there has a config.yaml; "
                 "give folders that `mnar train --out` or `mnar bench --out` wrote"
             )
-        found |= {path.resolve(): path for path in sorted(below, key=_natural)}
+        found |= {path.resolve(): path for path in below}
     return list(found.values())
 
 
@@ -145,24 +153,24 @@ def _check_is_there(folder: Path) -> None:
 def read_run(folder: Path) -> Run:
     folder = Path(folder)
     _check_is_there(folder)
-    # Labels selected between generations are pseudo-labels, too, and drawn as such.
-    lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in read_metrics(folder)]
+    lines = read_metrics(folder)
     if not lines:  # said first: a run that has just begun may lack other files, too
         raise NotEvaluated(f"no evaluation in metrics.jsonl of {folder} yet; train until the first (train.eval_every)")
-    try:
-        config = yaml.safe_load(_text(folder, "config.yaml"))
-    except yaml.YAMLError as error:
-        raise ValueError(
-            f"{folder / 'config.yaml'} is damaged: {error}; put it back, or train the run again"
-        ) from error
-    split, environment = _entries(folder, "split.json"), _entries(folder, "environment.json")
-    return Run(folder, config, split, environment, lines)
+    for number, line in enumerate(lines, start=1):
+        check(f"line {number} of {folder / 'metrics.jsonl'}", line, EVALUATION)
+    # Labels selected between generations are pseudo-labels, too, and drawn as such.
+    lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in lines]
+    config, split = _config(folder / "config.yaml"), _entries(folder / "split.json")
+    check_split(folder / "split.json", split)
+    stage = folder / "pretraining" / "environment.json"
+    pretraining = _environment(stage) if stage.is_file() else None
+    return Run(folder, config, split, _environment(folder / "environment.json"), lines, pretraining)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """One dict an evaluation. A last line that a crash cut off is left out; any other damage is an error."""
     path = folder / "metrics.jsonl"
-    written = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    written = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     lines = []
     for number, text in enumerate(written, start=1):
         try:
@@ -173,18 +181,32 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _entries(folder: Path, name: str) -> dict[str, Any]:
+def _config(path: Path) -> dict[str, Any]:
     try:
-        entries: dict[str, Any] = json.loads(_text(folder, name))
+        config: dict[str, Any] = yaml.safe_load(_text(path))
+    except yaml.YAMLError as error:
+        raise damaged(path, error) from error
+    check_config(path, config)
+    return config
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    environment = _entries(path)
+    check(path, environment, ENVIRONMENT)
+    return environment
+
+
+def _entries(path: Path) -> dict[str, Any]:
+    try:
+        entries: dict[str, Any] = json.loads(_text(path))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{folder / name} is damaged: {error}; put it back, or train the run again") from error
+        raise damaged(path, error) from error
     return entries
 
 
-def _text(folder: Path, name: str) -> str:
-    path = folder / name
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+def _text(path: Path) -> str:
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if not text.strip():
         state = "is empty" if path.is_file() else "is missing"
-        raise ValueError(f"{name} {state} in {folder}; is this a run folder, and has its run begun?")
+        raise ValueError(f"{path.name} {state} in {path.parent}; is this a run folder, and has its run begun?")
     return text

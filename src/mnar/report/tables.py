@@ -101,11 +101,12 @@ def run_rows(settings: Sequence[Setting]) -> list[RunRow]:
 
 
 def how_fast(run: Run) -> tuple[float, float | None]:
-    """Minutes over all its sessions, and images a second."""
-    sessions = [session for session in run.environment["sessions"] if session.get("seconds")]
+    """Minutes over all its sessions, with those of a stage that came first, and images a second without."""
+    sessions = run.environment["sessions"]
     seconds = sum(session["seconds"] for session in sessions)
+    seconds_before = sum(session["seconds"] for session in run.pretraining["sessions"]) if run.pretraining else 0
     images = sum(session["seconds"] * session["images_per_second"] for session in sessions)
-    return seconds / 60, images / seconds if seconds else None
+    return (seconds_before + seconds) / 60, images / seconds if seconds else None
 
 
 def _run_row(run: Run, setting: str, method: str, top: Path) -> RunRow:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from mnar.evaluate import headline_lines
-from mnar.report.methods import Method, by_setting
-from mnar.report.record import Floats, Run
+from mnar.report.methods import PRG, Method, by_setting
+from mnar.report.record import IDLE, Floats, Run
 from mnar.report.tables import Row, Spread, row
 
-PRG = ("prg", "prg_last")
 SHOWN = 0.0005  # differences print as points with one decimal; smaller ones would read as zero
 
 
@@ -27,22 +26,24 @@ def what_changed(runs: Sequence[Run]) -> str:
 
 def changes(methods: Sequence[Method]) -> str:
     """The same within one setting."""
-    sentences = []
-    for plain in methods:
-        guided = [method for method in methods if _is_prg_on(plain.run, method.run)]
-        clauses = [
-            f"{each.name} {_scores(row(plain), row(each))}, {_classes(plain.runs, each.runs)}" for each in guided
-        ]
-        if clauses:
-            sentences.append(f"Against {plain.name}, {'; '.join(clauses)}.")
-    return " ".join(sentences)
+    clauses: dict[str, list[str]] = {}
+    for each in methods:
+        compared_with = [method for method in methods if _is_prg_on(method.run, each.run)]
+        if compared_with:  # with and without tracking are the same: once is enough
+            plain = min(compared_with, key=lambda method: "tracking" in method.run.added)
+            said = f"{each.name} {_scores(row(plain), row(each))}, {_classes(plain.runs, each.runs)}"
+            clauses.setdefault(plain.name, []).append(said)
+    return " ".join(f"Against {name}, {'; '.join(of_it)}." for name, of_it in clauses.items())
 
 
 def _is_prg_on(unguided: Run, guided: Run) -> bool:
-    guidance = guided.config["guidance"]
-    before_it = guidance.get("after") or {"name": "none"}
-    is_added = guidance["name"] in PRG and before_it == unguided.config["guidance"]
+    *before, last = _acting(guided) or [{"name": "none"}]
+    is_added = last["name"] in PRG and before == _acting(unguided)
     return is_added and _all_else(guided) == _all_else(unguided)
+
+
+def _acting(run: Run) -> list[dict[str, Any]]:
+    return [guidance for guidance in run.guidances if guidance["name"] not in IDLE]
 
 
 def _all_else(run: Run) -> dict[str, Any]:

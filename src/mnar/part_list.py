@@ -1,0 +1,78 @@
+"""What there is to choose from, as lines of text with rich's markup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rich.markup import escape
+
+from mnar.config import SECTIONS, TABLES, options_of
+from mnar.guidances import class_of
+from mnar.learners import LEARNERS
+from mnar.recipe import Recipe
+from mnar.recipes import RECIPES, TITLES
+
+
+def listing(kind: str | None) -> Iterator[str]:
+    """Every part with every option and its default; of one kind, or all."""
+    kinds = {f"{section}s": (section, table) for section, table in TABLES.items()}
+    kinds |= {section: (section, {"": make}) for section, make in SECTIONS.items()}
+    if kind is not None and kind not in (*kinds, "recipes"):
+        raise ValueError(f"nothing called {kind!r} to list; choose from {[*kinds, 'recipes']}")
+    for title, (section, table) in kinds.items():
+        if kind in (None, title):
+            yield f"[bold]{title}[/bold]  [dim]--set {section}.OPTION=VALUE[/dim]"
+            for name, make in table.items():
+                parameters = options_of(section, make).values()
+                options = ", ".join(str(p.replace(annotation=p.empty, kind=p.KEYWORD_ONLY)) for p in parameters)
+                yield f"  {name}  [dim]{escape(options)}[/dim]"
+                if section in ABOUT:
+                    yield f"      [dim]{escape(ABOUT[section](make))}[/dim]"
+    if kind in (None, "recipes"):
+        yield "[bold]recipes[/bold]  [dim]--recipe NAME; the paper's accuracy and geometric mean (GM), %[/dim]"
+        yield from map(escape, recipe_lines(RECIPES, TITLES))
+
+
+def recipe_lines(recipes: Mapping[str, Recipe], titles: Mapping[str, str]) -> Iterator[str]:
+    """Under the titles of their tables, which are by the first part of a recipe's name; notes are footnotes."""
+    tables: dict[str, dict[str, Recipe]] = {}
+    for name, recipe in recipes.items():
+        tables.setdefault(name.partition("/")[0], {})[name] = recipe
+    for table, cells in tables.items():
+        yield f"  {titles[table]}"
+        notes = list(dict.fromkeys(recipe.note for recipe in cells.values() if recipe.note))
+        for name, recipe in cells.items():
+            mark = f"  [{notes.index(recipe.note) + 1}]" if recipe.note else ""
+            yield f"    {name}  {_figures(recipe)}{mark}"
+        yield from (f"      [{number}] {note}" for number, note in enumerate(notes, start=1))
+
+
+def _figures(recipe: Recipe) -> str:
+    figures = [recipe.printed] if recipe.accuracy is not None else []
+    if recipe.geometric_mean is not None:
+        figures.append(f"GM {recipe.printed_geometric_mean}")
+    if recipe.per_class:
+        figures.append(f"precision and recall after {', '.join(f'{step:,}' for step in recipe.per_class)} steps")
+    return "; ".join(figures) or recipe.printed
+
+
+def _about_learner(learner: Callable[..., Any]) -> str:
+    """What a choice of learner hangs on."""
+    views = ", ".join(learner.views) or "none"  # type: ignore[attr-defined]
+    guidance, suits = learner.default_guidance, " and ".join(learner.suits)  # type: ignore[attr-defined]
+    options = ", ".join(f"{option} {value}" for option, value in guidance.items() if option != "name")
+    named = f"{guidance['name']} ({options})" if options else guidance["name"]
+    return f"{learner.paper} · {suits} · unlabelled views: {views} · guidance by default: {named}"  # type: ignore[attr-defined]
+
+
+def _about_guidance(make: Callable[..., Any]) -> str:
+    """Whose it is, and with which learners it can be chosen."""
+    guidance = class_of(make)
+    guided = [name for name, learner in LEARNERS.items() if learner.is_guided]
+    served = [name for name in guided if guidance.needs <= LEARNERS[name].hooks]
+    names = "every learner" if served == guided else ", ".join(served)
+    return f"{guidance.paper} · for {names}"
+
+
+ABOUT = {"learner": _about_learner, "guidance": _about_guidance}

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mnar.run
+from mnar import side_by_side
+from mnar.config import RunConfig
+from mnar.meters import Diverged
+from tests.benches import ABSENT, OTHER, RECIPE, Command, arguments_for, bench_in, entries, make_up, nobody, stop_at
+
+# Cells that fail
+
+
+def test_a_data_set_that_is_not_there_is_shown_with_what_builds_it_and_does_not_stop_the_rest(
+    command: Command, here: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    outcome = command(ABSENT, RECIPE, *arguments_for(out), "--data", tmp_path / "nowhere")
+    assert outcome.code == 1
+    assert f"{ABSENT}: seed 1 failed" in outcome.output.splitlines()
+    assert f"failed: {ABSENT}: data set 'cifar10' is not in {tmp_path / 'nowhere'}" in outcome.output
+    assert "to build it, unpack cifar-10-python.tar.gz" in outcome.output
+    cells = entries(out)
+    assert (cells[ABSENT]["n"], cells[RECIPE]["n"]) == (0, 1)
+    for kind in ("json", "md", "html"):
+        assert "cifar-10-python.tar.gz" in (out / f"results.{kind}").read_text()
+    shown = command(ABSENT, RECIPE, *arguments_for(out), "--show")
+    assert shown.code == 1
+    assert set(shown.output.splitlines()) <= set(outcome.output.splitlines())
+    assert (shown.errors, outcome.errors) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Diverged("a loss is not a number"), "Diverged: a loss is not a number"),
+        (RuntimeError("CUDA is lost\nand so on\nfor pages"), "RuntimeError: CUDA is lost"),
+        (MemoryError(), "MemoryError"),
+        (KeyError("name"), "KeyError: 'name'"),
+        (ValueError("class 3 has no sample"), "class 3 has no sample"),
+        (ValueError(), "ValueError"),
+        (OSError(28, "No space left"), "[Errno 28] No space left"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_run_that_raises_is_shown_with_its_reason_and_tried_again_the_next_time(
+    error: Exception, reason: str, command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+
+    def new_run(config: RunConfig, path: Path, *, until: float | None) -> None:
+        if config.guidance.name == "none":
+            raise error
+        mnar.run.new_run(config, path, until=until)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(side_by_side, "new_run", new_run)
+        outcome = command(RECIPE, OTHER, *arguments_for(out))
+    assert outcome.code == 1
+    assert outcome.errors == ""
+    lines = outcome.output.splitlines()
+    assert lines.index(f"{RECIPE}: seed 1 failed") < lines.index(f"failed: {RECIPE}: {reason}")
+    first, *below = (out / "runs" / RECIPE / "seed-1.failed").read_text().splitlines()
+    assert (first, below[0]) == (reason, "Traceback (most recent call last):")
+    assert any(", in new_run" in line for line in below), "where it happened"
+    assert all(line in below for line in str(error).splitlines()[1:])
+    cells = entries(out)
+    assert (cells[RECIPE]["n"], cells[RECIPE]["failures"]) == (0, {"1": reason})
+    assert (cells[OTHER]["n"], cells[OTHER]["failures"]) == (1, {})
+
+    again = command(RECIPE, OTHER, *arguments_for(out))
+    assert (again.code, again.errors) == (0, "")
+    assert list(out.rglob("*.failed")) == []
+    assert {name: (entry["n"], entry["failures"]) for name, entry in entries(out).items()} == {
+        RECIPE: (1, {}),
+        OTHER: (1, {}),
+    }
+
+
+def test_a_setting_that_does_not_fit_one_cell_does_not_stop_the_rest(
+    command: Command, here: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    outcome = command(RECIPE, OTHER, *arguments_for(out), "--set", "guidance.alpha=2")  # RECIPE has no guidance
+    assert outcome.code == 1
+    assert "unknown option of guidance none: 'alpha'" in outcome.output
+    assert entries(out)[OTHER]["n"] == 1
+
+
+def test_a_run_that_failed_after_its_model_was_written_is_done_and_no_failure(
+    command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+
+    def write_report(*runs: object, **text: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mnar.run, "write_report", write_report)
+        first = command(RECIPE, *arguments_for(out))
+    again = command(RECIPE, *arguments_for(out))
+    for outcome in (first, again):
+        assert (outcome.code, outcome.errors) == (0, "")
+        assert "failed" not in outcome.output
+    assert (entries(out)[RECIPE]["done"], entries(out)[RECIPE]["failures"]) == (1, {})
+    assert list(out.rglob("*.failed")) == []
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_run_that_failed_and_was_then_finished_by_hand_is_no_failure(
+    is_done: bool, command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    path = bench_in(out, RECIPE).folders[RECIPE][1]
+
+    def new_run(config: RunConfig, path: Path, *, until: float | None) -> None:
+        stop_at(3, path, config)
+        raise OSError(28, "No space left")
+
+    monkeypatch.setattr(side_by_side, "new_run", new_run)
+    assert command(RECIPE, *arguments_for(out)).code == 1
+    if is_done:
+        mnar.run.resume_run(path)  # as `mnar train --resume` does
+    assert path.with_suffix(".failed").exists()
+    shown = command(RECIPE, *arguments_for(out), "--show")
+    assert shown.code == (0 if is_done else 1)
+    assert ("No space left" in shown.output) == (not is_done)
+
+
+# Folders that were left half-written
+
+
+@pytest.mark.parametrize(
+    "left",
+    [(), (".lock",), ("config.yaml.part",), (".lock", "config.yaml.part")],
+    ids=lambda left: " ".join(left) or "empty",
+)
+def test_a_folder_whose_run_was_killed_before_it_began_is_trained_as_if_nothing_were_there(
+    left: tuple[str, ...], trained: Path, here: None, tmp_path: Path
+) -> None:
+    bench = bench_in(tmp_path / "out", RECIPE)
+    path = bench.folders[RECIPE][1]
+    path.mkdir(parents=True)
+    for name in left:
+        (path / name).write_text("dataset:\n  na")
+    assert bench.cells()[0].missing == "seed 1 not begun"
+    bench.run(nobody)
+    cell = bench.cells()[0]
+    assert (cell.missing, cell.failures) == ("", {})
+    first = trained / path.relative_to(bench.folder)
+    assert (path / "metrics.jsonl").read_bytes() == (first / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("left", ['{"step": 4, "te', '{"step": 4', "\0" * 100], ids=["a line", "a step", "zeros"])
+def test_a_run_whose_last_line_of_metrics_was_cut_off_goes_on_to_the_same_end(
+    left: str, trained: Path, here: None, tmp_path: Path
+) -> None:
+    bench = bench_in(tmp_path / "out", RECIPE)
+    ((path, config),) = bench.configs.items()
+    stop_at(3, path, config)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(left)
+    cell = bench.cells()[0]
+    assert (cell.missing, cell.failures) == ("seed 1 at step 2", {})
+    bench.run(nobody)
+    assert bench.cells()[0].missing == ""
+    first = trained / path.relative_to(bench.folder)
+    assert (path / "metrics.jsonl").read_bytes() == (first / "metrics.jsonl").read_bytes()
+
+
+def test_a_run_that_was_saved_before_its_first_evaluation_is_not_called_not_begun(tmp_path: Path) -> None:
+    bench = bench_in(tmp_path, RECIPE)
+    ((path, config),) = bench.configs.items()
+    stop_at(1, path, config)
+    assert (path / "state.pt").exists()
+    assert "not begun" not in bench.cells()[0].missing
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("config.yaml", lambda text: text[:100]),
+        ("config.yaml", lambda text: b""),
+        ("config.yaml", lambda text: b"\x80\xff"),
+        ("metrics.jsonl", lambda text: b"}{\n" + text),
+        ("state.pt", lambda text: text[:1000]),
+        ("environment.json", lambda text: text[:20]),
+        ("environment.json", lambda text: b"{}"),
+        ("environment.json", lambda text: b"[]"),
+        ("environment.json", lambda text: text.replace(b'"sessions"', b'"seasons"')),
+        ("split.json", lambda text: text[:20]),
+    ],
+    ids=[
+        *("config cut off", "config empty", "config not text", "metrics", "state"),
+        *("environment cut off", "environment empty", "environment a list", "environment without sessions", "split"),
+    ],
+)
+def test_a_damaged_folder_is_shown_with_the_file_and_does_not_stop_the_rest(
+    name: str, damage: Callable[[bytes], bytes], command: Command, here: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    path, config = next(iter(bench_in(out).configs.items()))
+    stop_at(3, path, config)
+    (path / name).write_bytes(damage((path / name).read_bytes()))
+    before = (path / name).read_bytes()
+    outcome = command(RECIPE, OTHER, *arguments_for(out))
+    assert outcome.code == 1
+    assert outcome.errors == ""
+    assert (entries(out)[OTHER]["n"], entries(out)[OTHER]["failures"]) == (1, {})
+    assert (path / name).read_bytes() == before, "whoever looks into it finds it as it was"
+    assert f"failed: {RECIPE}: " in outcome.output
+    assert str(path / name) in outcome.output
+
+    shutil.rmtree(path)
+    assert command(RECIPE, OTHER, *arguments_for(out)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.yaml", "dataset:\n  name: dig"),
+        ("config.yaml", "dataset: [\n"),
+        ("metrics.jsonl", "}{\n{}\n"),
+        ("metrics.jsonl", '{"step": 2}\n'),
+        ("metrics.jsonl", "[]\n"),
+        ("environment.json", "{"),
+        ("environment.json", "{}"),
+        ("environment.json", "[]"),
+        ("environment.json", '{"device": "a machine", "commit": null}'),
+        ("split.json", "{"),
+    ],
+)
+def test_a_run_that_is_done_and_then_damaged_does_not_stop_the_rest(
+    name: str, content: str, command: Command, here: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    path, config = next(iter(bench_in(out).configs.items()))
+    make_up(path, config, [0.5])
+    (path / name).write_text(content)
+    outcome = command(RECIPE, OTHER, *arguments_for(out))
+    assert outcome.code == 1
+    assert entries(out)[OTHER]["n"] == 1
+    assert entries(out)[RECIPE]["n"] == 0
+    assert (path / name).read_text() == content
+    assert outcome.errors == ""
+    assert str(path / name) in outcome.output
+
+
+def test_an_evaluation_without_scores_is_shown_with_its_file_and_does_not_stop_the_rest(
+    command: Command, here: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    path, config = next(iter(bench_in(out).configs.items()))
+    stop_at(3, path, config)
+    (path / "metrics.jsonl").write_text('{"step": 2}\n')
+    outcome = command(RECIPE, OTHER, *arguments_for(out))
+    assert (outcome.code, outcome.errors) == (1, "")
+    assert (entries(out)[RECIPE]["n"], entries(out)[OTHER]["n"]) == (0, 1)
+    assert f"failed: {RECIPE}: line 1 of {path / 'metrics.jsonl'} " in outcome.output
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "{}", pytest.param("[]", marks=pytest.mark.xfail(strict=True, reason="folder._sessions: a TypeError"))],
+)
+def test_a_damaged_environment_is_named_also_before_the_first_evaluation(
+    content: str, command: Command, here: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    path, config = next(iter(bench_in(out).configs.items()))
+    stop_at(1, path, config)
+    (path / "environment.json").write_text(content)
+    outcome = command(RECIPE, OTHER, *arguments_for(out))
+    assert (outcome.code, outcome.errors) == (1, "")
+    assert f"failed: {RECIPE}: {path / 'environment.json'} is damaged" in outcome.output
+    assert entries(out)[OTHER]["n"] == 1
