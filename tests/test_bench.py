@@ -353,7 +353,7 @@ def test_whoever_is_told_of_the_end_gets_the_cells_as_they_stand_while_no_other_
         patch.setattr(side_by_side, "new_run", stopped_run)
         with pytest.raises(Interrupted):
             bench.run(nobody, num_processes=1, on_end=on_end)
-    bench.run(nobody, on_end=on_end)
+    assert bench.run(nobody, on_end=on_end) == bench.cells()
     assert told == [["seed 1 at step 2", "seed 1 not begun"], ["", ""]]
 
 

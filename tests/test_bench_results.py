@@ -5,6 +5,7 @@ import io
 import json
 import re
 import statistics
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from itertools import groupby
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
-from mnar.bench import Bench, Cell, RunResult
-from mnar.bench_results import FIGURES, HEADINGS, circumstances, notes, row, terminal_tables, write_results
+from mnar.bench import FIGURES, Bench, Cell, RunResult
+from mnar.bench_results import HEADINGS, circumstances, notes, row, shown, terminal_tables, write_results
 from mnar.recipes import RECIPES, TITLES
 from tests.benches import OTHER, RECIPE, TINY, make_up
 
@@ -42,7 +44,8 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def written(cells: list[Cell], folder: Path) -> dict[str, str]:
-    return {path.suffix[1:]: path.read_text() for path in write_results(cells, folder)}
+    write_results(cells, folder)
+    return {kind: (folder / f"results.{kind}").read_text() for kind in KINDS}
 
 
 def test_mean_and_sd_over_seeds_are_those_of_the_headlines(bench: Bench) -> None:
@@ -55,7 +58,7 @@ def test_mean_and_sd_over_seeds_are_those_of_the_headlines(bench: Bench) -> None
         "geometric_mean": [accuracy / 2 for accuracy in ACCURACIES.values()],
     }
     assert set(FIGURES) == set(by_hand)
-    assert entry["n"] == len(done.counted) == 3
+    assert entry["n"] == entry["done"] == len(done.counted) == 3
     for figure, values in by_hand.items():
         assert entry["ours"][figure]["mean"] == pytest.approx(sum(values) / 3)
         assert entry["ours"][figure]["sd"] == pytest.approx(statistics.stdev(values))
@@ -76,16 +79,16 @@ def test_mean_and_sd_over_seeds_are_those_of_the_headlines(bench: Bench) -> None
 
 def test_one_seed_has_no_sd_and_none_no_figure(bench: Bench) -> None:
     cell = bench.cells()[1]
-    assert (row(cell).accuracy, row(cell).final, row(cell).n) == ("35.0", "40.0", "1"), "as long as none is done"
+    assert (row(cell).accuracy, row(cell).final, row(cell).n) == ("35.0", "40.0", "0 of 3"), "as long as none is done"
     empty = Cell(OTHER, RECIPES[OTHER], cell.folders, (), {})
-    assert set(row(empty)[2:]) == {"–", "0"}
+    assert set(row(empty)[2:]) == {"–", "0 of 3"}
 
 
 def test_runs_under_way_do_not_count_beside_one_that_is_done(bench: Bench) -> None:
     folder = bench.folders[OTHER][1]
     make_up(folder, bench.configs[folder], evaluations(0.8))
     cell = bench.cells()[1]
-    assert (row(cell).accuracy, row(cell).n) == ("80.0", "1")
+    assert (row(cell).accuracy, row(cell).n) == ("80.0", "1 of 3")
     assert cell.missing == "seed 2 at step 4, seed 3 not begun"
 
 
@@ -132,11 +135,12 @@ def test_csv_parses_and_holds_the_figures_of_the_json_in_per_cent(bench: Bench) 
     assert [line["recipe"] for line in rows] == [entry["recipe"] for entry in entries] == [RECIPE, OTHER]
     for line, entry in zip(rows, entries, strict=True):
         assert None not in line, "more values than headings"
-        assert int(line["n"]) == entry["n"]
+        assert (int(line["n"]), int(line["done"])) == (entry["n"], entry["done"])
         for figure in FIGURES:
             assert float(line[figure]) == pytest.approx(100 * entry["ours"][figure]["mean"], abs=1e-4)
             sd, in_csv = entry["ours"][figure]["sd"], line[f"{figure}_sd"]
             assert in_csv == "" if sd is None else float(in_csv) == pytest.approx(100 * sd, abs=1e-4)
+    assert [(line["n"], line["done"]) for line in rows] == [("3", "3"), ("1", "0")]
     assert float(rows[0]["minutes_a_run"]) == 2.0
     assert float(rows[0]["images_per_second"]) == 1000.0
     assert rows[0]["missing"] == ""
@@ -261,7 +265,7 @@ def test_a_cell_without_runs_has_no_class_scores(tmp_path: Path) -> None:
     assert class_scores(Bench(tmp_path, [WITH_CLASSES], seeds=[1])) is None
 
 
-@pytest.mark.parametrize("damage", ["", "{\n{}\n"], ids=["emptied", "not JSON"])
+@pytest.mark.parametrize("damage", ["", "{\n{}\n", '{"step": 30000}\n', "[]\n"])
 def test_a_kept_run_whose_metrics_are_damaged_does_not_hide_the_others(tmp_path: Path, damage: str) -> None:
     bench = Bench(tmp_path, [WITH_CLASSES, RECIPE], seeds=[1], iterations=20)
     for path, config in bench.configs.items():
@@ -280,18 +284,34 @@ def widest(name: str) -> Cell:
     return Cell(name, RECIPES[name], {1: Path("a"), 2: Path("b")}, results, {})
 
 
-def shown(table: str, width: int) -> tuple[str, list[Cell]]:
-    cells = [widest(name) for name in RECIPES if name.startswith(f"{table}/")]
+def printed(lines: Iterable[str | Table], width: int) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(*terminal_tables(TITLES[table], cells, console.width), sep="")
+    for line in lines:
+        console.print(line, soft_wrap=isinstance(line, str))
     assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue(), cells
+    return console.file.getvalue()
+
+
+def test_the_terminal_has_below_the_tables_what_is_missing_and_each_reason_as_it_is(bench: Bench) -> None:
+    reason = "no [data] in /a/b"
+    cells = [*bench.cells(), failed(reason, "digits/cadr-g20/fixmatch+cadr")]
+    lines = printed(shown(cells, 200), 200).splitlines()
+    assert lines[-4:-1] == [
+        f"{OTHER}: seed 1 not begun, seed 2 at step 4, seed 3 not begun",
+        "digits/cadr-g20/fixmatch+cadr: seed 1 failed",
+        f"failed: digits/cadr-g20/fixmatch+cadr: {reason}",
+    ]
+    assert [line.split()[0] for line in lines if " of " in line and line.startswith("  ")] == [
+        "fixmatch+prg",
+        "fixmatch+cadr",
+    ]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 @pytest.mark.parametrize("table", TITLES)
 def test_no_column_is_lost_or_cut_however_narrow_the_terminal(table: str, width: int) -> None:
-    text, cells = shown(table, width)
+    cells = [widest(name) for name in RECIPES if name.startswith(f"{table}/")]
+    text = printed(terminal_tables(TITLES[table], cells, width), width)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
     rows = [row(cell) for cell in cells]

@@ -66,6 +66,7 @@ def test_a_clock_that_is_set_back_all_the_time_changes_no_result_and_takes_no_ti
     hours = count(10**6, -1)
     monkeypatch.setattr(time, "time", lambda: 3600.0 * next(hours))
     monkeypatch.setattr(time, "time_ns", lambda: 3600 * 10**9 * next(hours))
+    monkeypatch.setattr(side_by_side, "time", time)
     bench = bench_in(tmp_path / "out", seeds=(1, 2))
     bench.run(nobody, minutes=10)
     assert metrics_below(bench.folder) == metrics_below(trained)
@@ -180,16 +181,7 @@ class Benching:
 
 
 @needs_proc
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "training",
-        pytest.param(
-            "starting",
-            marks=pytest.mark.xfail(strict=True, reason="a worker that still imports does not ignore Ctrl-C yet"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("moment", ["starting", "training"])
 def test_ctrl_c_at_a_terminal_stops_a_bench_with_results_and_without_a_traceback_and_it_goes_on_to_the_same_end(
     moment: str, undisturbed: Path, here: None, tmp_path: Path
 ) -> None:

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import active_children
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 import mnar.run
 from mnar import folder, side_by_side
@@ -19,63 +23,66 @@ from mnar.config import RunConfig
 from mnar.folder import MODEL, InUse, locked
 from mnar.recipes import configure
 from mnar.report import read_metrics
-from mnar.side_by_side import STOPPED, TAIL_BYTES, run_all, steps_done
+from mnar.side_by_side import STOPPED, run_all, steps_done
 from mnar.train import Interrupted
-from tests.benches import OTHER, RECIPE, SELDOM_SAVED, TINY, Clock, Here, make_up
+from tests import together
+from tests.benches import (
+    LONG,
+    RECIPE,
+    SELDOM_SAVED,
+    TINY,
+    Clock,
+    Here,
+    bench_in,
+    make_up,
+    metrics_below,
+    stop_at,
+    train_here,
+)
 from tests.test_cli import wait_for
 
-LINE = '{"step": %d, "test": {"accuracy": 0.5}, "train": {}}\n'
+Outcomes = Mapping[Path, list[BaseException | None]]
 
 
 def config_of(recipe: str = RECIPE, *, iterations: int = 6, seed: int = 1) -> RunConfig:
     return configure(recipe=recipe, iterations=iterations, seed=seed, settings=TINY)
 
 
-def progress_of(metrics: str | bytes, tmp_path: Path) -> int:
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(metrics if isinstance(metrics, bytes) else metrics.encode())
-    return steps_done(tmp_path, config_of())
-
-
 @pytest.mark.parametrize(
-    ("metrics", "step"),
+    ("environment", "step"),
     [
-        pytest.param("", 0, id="empty"),
-        pytest.param("\n", 0, id="an empty line"),
-        pytest.param(LINE % 10, 10, id="one line"),
-        pytest.param(LINE % 10 + LINE % 20, 20, id="two lines"),
-        pytest.param(LINE % 10 + LINE.rstrip("\n") % 20, 10, id="a last line without its end"),
-        pytest.param(LINE % 10 + '{"step": 2', 10, id="a last line cut off within the step"),
-        pytest.param('{"step": 1', 0, id="only a line that is cut off"),
-        pytest.param(LINE % 10 + "\0" * 5000, 10, id="zeros after a power cut"),
-        pytest.param(LINE % 10 + LINE.replace("{}}", f'"{"x" * TAIL_BYTES}"}}') % 20, 20, id="a line beyond the tail"),
-        pytest.param(
-            LINE % 10 + LINE.replace("{}}", f'"{"x" * 9 * TAIL_BYTES}"}}') % 20 + '{"step": 30, "te',
-            20,
-            id="a line far beyond the tail, then one cut off",
-        ),
-        pytest.param(LINE % 10 + '{"step": 20, "matrices": ' + "9" * 2 * TAIL_BYTES, 10, id="a long line cut off"),
-        pytest.param((LINE.replace("{}", '{"step": 7}') % 10) * 3000, 10, id="many lines, and steps within them"),
+        pytest.param('{"sessions": [{"to_step": 4}]}', 4, id="one session"),
+        pytest.param('{"sessions": [{"to_step": 4}, {"to_step": 5}]}', 5, id="two"),
+        *((text, 0) for text in ("", "{", "{}", "[]", "null", "\0" * 100, '{"sessions": []}', '{"sessions": {}}')),
+        *((f'{{"sessions": [{session}]}}', 0) for session in ("{}", "3", '{"to_step": null}', '{"to_step": "x"}')),
     ],
 )
-def test_progress_is_the_step_of_the_last_whole_line(metrics: str, step: int, tmp_path: Path) -> None:
-    assert progress_of(metrics, tmp_path) == step
+def test_progress_is_the_step_at_which_the_last_session_saved_and_none_where_that_is_damaged(
+    environment: str, step: int, tmp_path: Path
+) -> None:
+    (tmp_path / "environment.json").write_text(environment)
+    assert steps_done(tmp_path, config_of()) == step
 
 
-def test_every_length_of_a_last_line_around_the_tail_gives_its_step(tmp_path: Path) -> None:
-    for length in range(TAIL_BYTES - 60, TAIL_BYTES + 60):
-        long = '{"step": 20, "x": "'
-        long += "x" * (length - len(long) - 3) + '"}\n'
-        assert len(long) == length
-        assert progress_of(LINE % 10 + long, tmp_path) == 20
+def test_progress_is_that_of_the_checkpoint_also_before_the_first_evaluation(tmp_path: Path) -> None:
+    for step in (1, 3):
+        path = tmp_path / f"{step}"
+        stop_at(step, path, config_of())
+        assert steps_done(path, config_of()) == step
+    assert read_metrics(tmp_path / "1") == []
 
 
-def test_a_run_without_metrics_has_done_nothing_and_one_with_a_model_all(tmp_path: Path) -> None:
-    config = config_of(iterations=6)
-    assert steps_done(tmp_path, config) == 0
-    (tmp_path / "metrics.jsonl").write_text(LINE % 4)
-    (tmp_path / MODEL).write_bytes(b"")
-    assert steps_done(tmp_path, config) == 6
+def test_a_run_that_was_not_begun_has_done_nothing_and_one_with_a_model_all(tmp_path: Path) -> None:
+    assert steps_done(tmp_path / "nowhere", config_of()) == 0
+    make_up(tmp_path, config_of(iterations=6), [0.5], steps=[4])  # as one that ended early
+    assert steps_done(tmp_path, config_of(iterations=6)) == 6
+
+
+class Turn(NamedTuple):
+    path: Path
+    seconds: float | None
+    pool: int
+    num_beside: int  # others that were being trained then
 
 
 class Scripted(Executor):
@@ -83,14 +90,21 @@ class Scripted(Executor):
     once as `outcomes` says.
     """
 
-    def __init__(self, clock: Clock, outcomes: Mapping[Path, list[BaseException | None]], late: float) -> None:
+    def __init__(self, clock: Clock, outcomes: Outcomes, late: float) -> None:
         self.clock, self.outcomes, self.late = clock, dict(outcomes), late
-        self.begun: list[Path] = []
-        self.beside: list[int] = []  # how many others were being trained when each was begun
-        self.seconds: dict[Path, float | None] = {}
-        self.ends: dict[Future[Any], float] = {}
-        self.pools = 0
+        self.turns: list[Turn] = []
+        self.ends: dict[Future[Any], tuple[float, BaseException | None]] = {}
+        self.pools = self.num_seen = 0
         self.breaks_at: set[int] = set()  # submissions that find the pool broken
+
+    @property
+    def begun(self) -> list[Path]:
+        return [turn.path for turn in self.turns]
+
+    @property
+    def seconds(self) -> dict[Path, float]:
+        """Over all the turns of a run."""
+        return {path: sum(turn.seconds or 0 for turn in self.turns if turn.path == path) for path in self.begun}
 
     def new_pool(self, num_processes: int) -> Scripted:
         self.pools, self.num_processes = self.pools + 1, num_processes
@@ -98,32 +112,32 @@ class Scripted(Executor):
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         _, path, seconds = arguments
-        if (number := len(self.begun)) in self.breaks_at:
+        if (number := len(self.turns)) in self.breaks_at:
             self.breaks_at.remove(number)
             raise BrokenProcessPool("a process was killed")
-        self.begun.append(path)
-        self.beside.append(sum(not future.done() for future in self.ends))
-        self.seconds[path] = seconds
+        self.turns.append(Turn(path, seconds, self.pools, sum(not future.done() for future in self.ends)))
         future: Future[Any] = Future()
         if outcomes := self.outcomes.get(path):
             error = outcomes.pop(0)
             future.set_exception(error) if error else future.set_result(None)
-        delay = self.late * (len(self.begun) % self.num_processes)
-        self.ends[future] = self.clock.now + (1.0 if seconds is None else seconds) + delay
+        delay = self.late * (len(self.turns) % self.num_processes)
+        end = self.clock.now + (1.0 if seconds is None else seconds) + delay
+        self.ends[future] = end, None if seconds is None else Interrupted("its time is up")
         return future
 
     def sleep(self, seconds: float) -> None:
-        """Until the next run ends."""
-        waiting = [end for future, end in self.ends.items() if not future.done()]
-        self.clock.now = max(self.clock.now, min(waiting, default=self.clock.now))
-        for future, end in self.ends.items():
+        """So long; or until the next run ends, where none was begun since."""
+        waiting = [end for future, (end, _) in self.ends.items() if not future.done()]
+        is_new, self.num_seen = len(self.turns) > self.num_seen, len(self.turns)
+        self.clock.now = self.clock.now + seconds if is_new else min(waiting, default=self.clock.now + seconds)
+        for future, (end, error) in self.ends.items():
             if end <= self.clock.now and not future.done():
-                future.set_result(None)
+                future.set_exception(error) if error else future.set_result(None)
 
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
-    def make(outcomes: Mapping[Path, list[BaseException | None]] | None = None, late: float = 0.0) -> Scripted:
+    def make(outcomes: Outcomes | None = None, late: float = 0.0) -> Scripted:
         clock = Clock()
         pool = Scripted(clock, outcomes or {}, late)
         monkeypatch.setattr(clock, "sleep", pool.sleep)
@@ -151,7 +165,7 @@ def failures_of(configs: Mapping[Path, RunConfig], **options: Any) -> dict[Path,
     return failures
 
 
-SIZES = [(1, 1), (6, 1), (2, 2), (2, 16), (3, 2), (4, 2), (6, 2), (12, 4), (20, 16)]
+SIZES = [(1, 1), (6, 1), (2, 2), (2, 16), (4, 2), (6, 2), (12, 4), (32, 16)]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +179,22 @@ def test_within_a_time_every_run_gets_an_equal_share_of_it(
     began = pool.clock.now
     failures_of(configs_in(tmp_path, num_runs), num_processes=num_processes, seconds=6000.0)
     assert len(pool.begun) == num_runs
-    share = 6000.0 / math.ceil(num_runs / num_processes)  # side by side, no run can be cut in two
+    share = 6000.0 / math.ceil(num_runs / num_processes)
     assert list(pool.seconds.values()) == pytest.approx([share] * num_runs, rel=0.05)
-    assert pool.clock.now - began <= 6000.0 + num_runs * late
+    assert pool.clock.now - began <= 6001.0 + num_runs * late
+
+
+@pytest.mark.parametrize(("num_runs", "num_processes"), [(3, 2), (5, 2), (5, 4), (20, 16)])
+def test_where_runs_do_not_fill_the_last_round_others_get_a_second_turn_and_no_process_is_idle(
+    num_runs: int, num_processes: int, scripted: Callable[..., Scripted], tmp_path: Path
+) -> None:
+    pool = scripted()
+    began = pool.clock.now
+    failures_of(configs_in(tmp_path, num_runs), num_processes=num_processes, seconds=6000.0)
+    assert len(pool.begun) > num_runs
+    assert min(pool.seconds.values()) >= 0.99 * 6000.0 / math.ceil(num_runs / num_processes)
+    assert sum(pool.seconds.values()) >= 0.95 * 6000.0 * num_processes
+    assert pool.clock.now - began <= 6001.0
 
 
 def test_time_that_one_run_does_not_need_goes_to_those_that_wait(
@@ -176,8 +203,20 @@ def test_time_that_one_run_does_not_need_goes_to_those_that_wait(
     first, *others = configs_in(tmp_path, 4)
     pool = scripted({first: [None]})  # done in no time
     failures_of(configs_in(tmp_path, 4), num_processes=1, seconds=600.0)
-    assert pool.seconds[first] == pytest.approx(150)
-    assert [pool.seconds[path] for path in others] == pytest.approx([200] * 3)
+    assert pool.begun == [first, *others]
+    assert [turn.seconds for turn in pool.turns] == pytest.approx([150, 200, 200, 200], rel=0.01)
+
+
+@pytest.mark.parametrize("outcome", [None, OSError("the disk is full")], ids=["done", "failed"])
+def test_time_that_the_last_run_does_not_need_goes_to_those_that_had_their_turn(
+    outcome: BaseException | None, scripted: Callable[..., Scripted], tmp_path: Path
+) -> None:
+    configs = configs_in(tmp_path, 3)
+    a, b, c = configs
+    pool = scripted({c: [outcome]})  # at once
+    failures_of(configs, num_processes=1, seconds=600.0)
+    assert pool.begun == [a, b, c, a, b]
+    assert [turn.seconds for turn in pool.turns] == pytest.approx([200, 200, 200, 100, 100], rel=0.01)
 
 
 def test_no_run_is_begun_for_less_than_it_takes_to_start_and_none_after_the_time(
@@ -185,23 +224,38 @@ def test_no_run_is_begun_for_less_than_it_takes_to_start_and_none_after_the_time
 ) -> None:
     pool = scripted()
     failures_of(configs_in(tmp_path, 10), num_processes=1, seconds=90.0)
-    assert list(pool.seconds.values()) == pytest.approx([30, 30, 30]), "the others have their turn another time"
+    assert [turn.seconds for turn in pool.turns] == pytest.approx([30] * 3, rel=0.05), "the others another time"
+    first, second = configs_in(tmp_path, 2)
+    pool = scripted({second: [None]})
+    failures_of(configs_in(tmp_path, 2), num_processes=1, seconds=50.0)
+    assert pool.begun == [first, second], "and no second turn for 20 seconds"
 
 
-def test_within_a_time_those_behind_come_first_and_otherwise_all_as_given(
+def test_within_a_time_those_behind_by_what_was_saved_come_first_and_otherwise_all_as_given(
     scripted: Callable[..., Scripted], tmp_path: Path
 ) -> None:
     configs = configs_in(tmp_path, 4)
     a, b, c, d = configs
-    for path, step in ((a, 30), (b, 10), (d, 20)):
-        make_up(path, configs[path], [0.5], steps=[step], is_done=False)
+    for path, saved, evaluated in ((a, 30, 20), (b, 10, None), (d, 20, 90)):  # c has not begun
+        make_up(path, configs[path], [0.5], steps=[saved], is_done=False)
+        lines = [json.dumps({"step": evaluated}) + "\n"] if evaluated else []
+        (path / "metrics.jsonl").write_text("".join(lines))
     pool = scripted()
     failures_of(configs, num_processes=1, seconds=4000.0)
     assert pool.begun == [c, b, d, a]
     pool = scripted()
     failures_of(configs, num_processes=1)
     assert pool.begun == [a, b, c, d]
-    assert set(pool.seconds.values()) == {None}
+    assert {turn.seconds for turn in pool.turns} == {None}
+
+
+def test_what_counts_as_behind_is_the_share_of_its_own_steps(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+    configs = {tmp_path / "long": config_of(iterations=1000), tmp_path / "short": config_of(iterations=100)}
+    for (path, config), step in zip(configs.items(), (60, 50), strict=True):
+        make_up(path, config, [0.5], steps=[step], is_done=False)
+    pool = scripted()
+    failures_of(dict(reversed(configs.items())), num_processes=1, seconds=4000.0)
+    assert pool.begun == list(configs)
 
 
 def killed() -> BrokenProcessPool:
@@ -216,7 +270,7 @@ def test_a_run_whose_process_is_killed_once_is_tried_again_alone_after_the_other
     pool = scripted({a: [killed(), None], b: [killed(), None]})  # a pool that breaks ends all that are in it
     assert failures_of(configs, num_processes=2) == {}
     assert pool.begun == [a, b, c, d, a, b]
-    assert pool.beside[-2:] == [0, 0]
+    assert [turn.num_beside for turn in pool.turns[-2:]] == [0, 0]
     assert pool.pools == 2
 
 
@@ -238,6 +292,23 @@ def test_a_run_that_a_broken_pool_refuses_is_not_forgotten(scripted: Callable[..
     pool.breaks_at = {1}  # the process died between two runs
     assert failures_of(configs, num_processes=1) == {}
     assert set(pool.begun) == set(configs)
+
+
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_after_a_failure_on_a_gpu_the_next_run_begins_in_a_new_process_once_the_others_have_ended(
+    has_gpu: bool, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An error of CUDA can outlive its run."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    configs = configs_in(tmp_path, 5)
+    a, b, c, d, e = configs
+    pool = scripted({b: [RuntimeError("CUDA error: an illegal memory access")]})
+    assert list(failures_of(configs, num_processes=2)) == [b]
+    assert [(turn.path, turn.pool, turn.num_beside) for turn in pool.turns] == (
+        [(a, 1, 0), (b, 1, 1), (c, 2, 0), (d, 2, 1), (e, 2, 0)]
+        if has_gpu
+        else [(a, 1, 0), (b, 1, 1), (c, 1, 1), (d, 1, 1), (e, 1, 1)]
+    )
 
 
 def test_a_run_that_fails_does_not_stop_the_rest_if_somebody_is_told_and_does_otherwise(
@@ -265,7 +336,22 @@ def test_a_run_that_is_stopped_ends_all_unless_its_time_was_up(
     assert pool.begun == [first]
     pool = scripted({first: [Interrupted("stopped at step 3")]})
     assert failures_of(configs, num_processes=1, seconds=600.0) == {}
-    assert pool.begun == list(configs)
+    assert pool.begun[:3] == list(configs)
+
+
+def test_ctrl_c_while_a_run_is_handed_to_a_worker_is_not_lost(
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pool = scripted()
+
+    def submit(*arguments: Any) -> Future[Any]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Scripted.submit(pool, *arguments)
+
+    monkeypatch.setattr(pool, "submit", submit)
+    with pytest.raises(Interrupted, match=STOPPED):
+        failures_of(configs_in(tmp_path, 3), num_processes=1)
+    assert len(pool.begun) == 1
 
 
 def test_what_is_done_is_counted_and_left_alone(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
@@ -348,35 +434,61 @@ def test_a_run_stops_and_saves_once_its_time_is_up_and_goes_on_from_there(
     assert resumed == straight
 
 
-def test_a_worker_killed_twice_is_a_failure_of_its_run_alone_which_then_goes_on_to_the_same_end(
-    monkeypatch: pytest.MonkeyPatch, without_report: None, tmp_path: Path
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """What hangs is an error, now and then again."""
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"not done after {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 5)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_two_runs_in_the_middle_of_which_a_worker_is_killed_are_tried_again_and_the_one_killed_again_fails_alone(
+    undisturbed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As the kernel does for want of memory."""
-    long, short = tmp_path / "long", tmp_path / "short"
-    configs = {long: configure(recipe=RECIPE, iterations=200, settings=SELDOM_SAVED), short: config_of(OTHER)}
-    kills = list[int]()
+    configs = bench_in(tmp_path, iterations=LONG, settings=SELDOM_SAVED).configs
+    first, second = configs
+    left: list[tuple[bool, bool]] = []  # which of the two had been trained when a worker was killed
 
-    def kill_whoever_trains_the_long_one() -> None:
-        for _ in range(2):
-            already = steps_done(long, configs[long])
-            wait_for(lambda already=already: steps_done(long, configs[long]) > already)  # type: ignore[misc]
-            (worker,) = active_children()
-            assert worker.pid is not None
-            os.kill(worker.pid, signal.SIGKILL)
-            kills.append(worker.pid)
+    def kill_twice_whoever_trains_the_second() -> None:
+        for is_time in (
+            lambda: read_metrics(first) and read_metrics(second),
+            lambda: num_sessions_of(second) == 2 and read_metrics(second),
+        ):
+            wait_for(is_time)
+            left.append(((first / MODEL).exists(), (second / MODEL).exists()))
+            os.kill(int((second / ".lock").read_text()), signal.SIGKILL)
 
-    killer = threading.Thread(target=kill_whoever_trains_the_long_one, daemon=True)
+    num_together = iter((2, 1, 1))
+    monkeypatch.setattr(
+        side_by_side, "_new_pool", lambda number: together.new_pool(number, num_together=next(num_together))
+    )
+    killer = threading.Thread(target=kill_twice_whoever_trains_the_second, daemon=True)
     killer.start()
-    failures = failures_of(configs, num_processes=1)
+    with within(90):
+        failures = failures_of(configs, num_processes=2)
     killer.join(1)
-    assert len(set(kills)) == 2
-    assert list(failures) == [long]
-    assert "killed, perhaps for want of memory" in failures[long]
-    assert (short / MODEL).exists()
-    assert not (long / MODEL).exists()
+    assert left == [(False, False), (True, False)]
+    assert list(failures) == [second]
+    assert "killed, perhaps for want of memory" in failures[second]
     assert active_children() == []
+    assert num_sessions_of(first) == 2, "it was saved, and gone on with alone"
 
-    monkeypatch.setattr(side_by_side, "_new_pool", lambda num_processes: Here())
+    train_here(monkeypatch)
     assert failures_of(configs) == {}
-    mnar.run.new_run(configs[long], tmp_path / "straight")
-    assert (long / "metrics.jsonl").read_bytes() == (tmp_path / "straight/metrics.jsonl").read_bytes()
+    assert metrics_below(tmp_path) == metrics_below(undisturbed)
+
+
+def num_sessions_of(path: Path) -> int:
+    try:
+        return len(json.loads((path / "environment.json").read_text())["sessions"])
+    except FileNotFoundError:
+        return 0

@@ -36,6 +36,10 @@ LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}
 # Where a part may be looked up by name: what reads configurations, the assembler, and the command that lists.
 READERS_OF_TABLES = {"config", "recipes", "run", "bench", "part_list"}
+CLOCKS_THAT_CAN_BE_SET = {
+    f"time.{name}" for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "mktime", "asctime")
+}
+FILE_TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "st_ctime_ns", "st_atime", "st_atime_ns", "getmtime", "getctime"}
 
 
 @cache
@@ -126,6 +130,25 @@ def test_parts_are_looked_up_by_name_where_runs_are_assembled_only() -> None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in TABLES
     }
     assert readers <= READERS_OF_TABLES
+
+
+def clocks_in(tree: ast.Module) -> Iterator[str]:
+    """Where it looks at a clock that somebody can set."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "datetime")
+        elif isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime"):
+            yield f"from {node.module}"
+        elif isinstance(node, ast.Attribute) and node.attr in FILE_TIMES:
+            yield node.attr
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in CLOCKS_THAT_CAN_BE_SET:
+            yield ast.unparse(node)
+
+
+def test_nobody_looks_at_a_clock_that_can_be_set_except_for_the_times_of_cached_files() -> None:
+    found = {name: clocks for name, tree in modules().items() if (clocks := set(clocks_in(tree)))}
+    assert found.pop("inputs.image_cache") <= FILE_TIMES, "which files are new, not how long anything took"
+    assert found == {}
 
 
 def test_import_mnar_loads_no_heavy_library_and_takes_under_two_seconds_beyond_torch() -> None:

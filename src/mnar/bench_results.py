@@ -19,7 +19,7 @@ from rich.table import Table
 from mnar.bench import FIGURES, Cell
 from mnar.checkpoint import write_atomically
 from mnar.recipes import TITLES
-from mnar.report import read_metrics, render
+from mnar.report import read_run, render
 
 RESULTS = "results"
 NONE = "–"
@@ -243,7 +243,7 @@ def _per_class(cell: Cell) -> PerClass | None:
     if not cell.recipe.per_class or not cell.counted:
         return None
     try:
-        lines = read_metrics(cell.folders[cell.counted[0].seed])
+        lines = read_run(cell.folders[cell.counted[0].seed]).lines
     except ValueError:  # damaged since; its result was kept
         lines = []
     scores = []

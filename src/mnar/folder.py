@@ -248,7 +248,7 @@ def _sessions(folder: Path) -> list[dict[str, Any]]:
     path = folder / ENVIRONMENT
     try:
         sessions: list[dict[str, Any]] = json.loads(path.read_text())["sessions"] if path.exists() else []
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}); remove it, and the run can go on") from error
     return sessions
 

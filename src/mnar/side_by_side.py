@@ -9,9 +9,10 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -118,8 +119,9 @@ class _Runs:
                 return
             seconds = self._seconds_for_one()
             if seconds is None or seconds > 0:
-                turn = Turn(path, time.monotonic(), seconds)
-                self.training[pool.submit(_run, self.configs[path], path, seconds)] = turn
+                with _workers_deaf_to_ctrl_c():
+                    future = pool.submit(_run, self.configs[path], path, seconds)
+                self.training[future] = Turn(path, time.monotonic(), seconds)
             self.waiting.popleft()  # not before: a broken pool refuses it
 
     def _seconds_for_one(self) -> float | None:
@@ -141,8 +143,8 @@ class _Runs:
                 if self.until is None:
                     raise Interrupted(STOPPED)
                 self.had_a_turn.append(path)
-            elif isinstance(error, Exception):
-                self.on_failure(path, error)
+            elif error is not None:
+                self.on_failure(path, error if isinstance(error, Exception) else RuntimeError(repr(error)))
                 self.pool_is_spent = torch.cuda.is_available()  # a CUDA error can outlive its run
         if self.until is not None and not self.waiting and self.until - time.monotonic() > LEAST_SECONDS:
             self.waiting.extend(self.had_a_turn)  # others did not need all of theirs
@@ -180,11 +182,21 @@ def _new_pool(num_processes: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=_begin_work, initargs=(os.getpid(),))
 
 
+@contextmanager
+def _workers_deaf_to_ctrl_c() -> Iterator[None]:
+    """A terminal tells all processes, and the parent will: a worker that begins now inherits the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _is_training = threading.Lock()  # of a worker: held as long as it trains
 
 
 def _begin_work(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end with it: nobody would ask for more once it has been killed."""
+    """End with the parent: nobody would ask for more once it has been killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -193,7 +205,6 @@ def _begin_work(parent: int) -> None:
         _is_training.acquire(timeout=PATIENCE)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
 
 
