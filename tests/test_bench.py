@@ -293,7 +293,7 @@ def test_other_iterations_in_the_same_folder_are_refused_before_anything_is_trai
     for more in ((), ("--show",), ()):
         outcome = command(new, RECIPE, *arguments_for(trained, iterations=9), *more)
         assert outcome.code == 1
-        assert "seed-1 holds a run with other settings (train.iterations: 6 and 9); choose another --out" in (
+        assert "seed-1 holds a run with other settings (train.iterations: 6 and 9); give those it has" in (
             outcome.errors
         )
         assert files_below(trained) == before
@@ -335,12 +335,12 @@ def test_a_second_bench_that_is_refused_leaves_the_results_of_the_first_alone(
     assert files_below(trained) == before
 
 
-def test_whoever_is_told_of_the_end_gets_the_cells_as_they_stand_while_no_other_bench_comes_between(
+def test_whoever_is_told_of_changes_gets_the_cells_as_they_stand_while_no_other_bench_comes_between(
     here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bench, told = bench_in(tmp_path), list[list[str]]()
 
-    def on_end(cells: list[Cell]) -> None:
+    def on_change(cells: list[Cell]) -> None:
         told.append([cell.missing for cell in cells])
         with pytest.raises(InUse), locked(tmp_path):
             pass
@@ -352,9 +352,11 @@ def test_whoever_is_told_of_the_end_gets_the_cells_as_they_stand_while_no_other_
     with monkeypatch.context() as patch:
         patch.setattr(side_by_side, "new_run", stopped_run)
         with pytest.raises(Interrupted):
-            bench.run(nobody, num_processes=1, on_end=on_end)
-    assert bench.run(nobody, on_end=on_end) == bench.cells()
-    assert told == [["seed 1 at step 2", "seed 1 not begun"], ["", ""]]
+            bench.run(nobody, num_processes=1, on_change=on_change)
+    assert bench.run(nobody, num_processes=1, on_change=on_change) == bench.cells()
+    assert told[0] == ["seed 1 at step 2", "seed 1 not begun"]
+    assert told[-1] == ["", ""]
+    assert ["", "seed 1 not begun"] in told, "whenever a run is done"
 
 
 # Another place, another machine

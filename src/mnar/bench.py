@@ -78,6 +78,11 @@ class Cell:
         return {figure: Spread.of(getattr(result, figure) for result in self.counted) for figure in FIGURES}
 
     @property
+    def is_shortened(self) -> bool:
+        """Whether its runs have fewer steps than the recipe asks for."""
+        return any(result.iterations < _as_it_is(self.name).train.iterations for result in self.results)
+
+    @property
     def num_done(self) -> int:
         return sum(result.is_done for result in self.results)
 
@@ -149,11 +154,12 @@ class Bench:
         *,
         minutes: float | None = None,
         num_processes: int | None = None,
-        on_end: Callable[[list[Cell]], None] = lambda cells: None,
+        on_change: Callable[[list[Cell]], None] = lambda cells: None,
     ) -> list[Cell]:
         """Train what is missing, to the end or for so many minutes; returns all cells as they stand then.
 
-        `on_end` gets the same, also when training is interrupted, and no other bench of this folder comes between.
+        `on_change` gets them whenever a run is done, and in the end, also when training is interrupted; no other bench
+        of this folder comes between.
         """
         if minutes is not None and not minutes > 0:
             raise ValueError(f"minutes is {minutes}; give the runs some time, or leave it out to train to the end")
@@ -165,21 +171,31 @@ class Bench:
                     check_reusable(path, config)
             for path in self.configs:
                 path.with_suffix(FAILED).unlink(missing_ok=True)  # it is tried again
+            num_kept, num_all = len(self.configs) - len(missing), len(self.configs)
+            new = dict(missing)  # of these nothing is kept yet
+
+            def follow(share: float) -> None:
+                done = [path for path in new if (path / MODEL).exists()]
+                for path in done:
+                    _keep(path, new.pop(path))
+                if done:
+                    on_change(self.cells())
+                on_progress((num_kept + share * len(missing)) / num_all)
+
             try:
-                num_kept, num_all = len(self.configs) - len(missing), len(self.configs)
-                on_progress(num_kept / num_all)
+                follow(0.0)
                 run_all(
                     missing,
-                    lambda share: on_progress((num_kept + share * len(missing)) / num_all),
+                    follow,
                     num_processes=num_processes or _num_processes(missing.values()),
                     seconds=None if minutes is None else 60 * minutes,
                     on_failure=_note_failure,
                 )
             finally:
-                for path, config in missing.items():
+                for path, config in new.items():
                     _keep(path, config)
                 cells = self.cells()
-                on_end(cells)
+                on_change(cells)
         return cells
 
     def cells(self) -> list[Cell]:

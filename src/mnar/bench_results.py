@@ -23,6 +23,9 @@ from mnar.report import read_run, render
 
 RESULTS = "results"
 NONE = "–"
+HOW_TO_READ = (
+    "Accuracy and GM (geometric mean of the recalls): median of the last 20 evaluations, mean ± sd over n seeds."
+)
 PerClass = list[dict[str, Any]]  # for each step that the paper printed: ours and its own
 CLASS_SCORES = "precision / recall of the first seed (the paper's), %"
 INDENT, BETWEEN = "  ", 2  # of methods below their setting; cells between two columns, and at the edges together
@@ -80,7 +83,7 @@ def by_table(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table]:
     """One table, or several where the terminal is too narrow for all the columns."""
     rows = [row(cell) for cell in cells]
-    columns = [column for column in CellRow._fields[2:] if any(getattr(line, column) != NONE for line in rows)]
+    columns = _columns(rows)
     width_of = {
         column: max(cell_len(getattr(line, column)) for line in [HEADINGS, *rows]) for column in CellRow._fields
     }
@@ -92,6 +95,11 @@ def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table
             groups.append([])
         groups[-1].append(column)
     return [_terminal_table("" if i else title, rows, group) for i, group in enumerate(groups)]
+
+
+def _columns(rows: Sequence[CellRow]) -> list[str]:
+    """Those in which some row has something."""
+    return [column for column in CellRow._fields[2:] if any(getattr(line, column) != NONE for line in rows)]
 
 
 def _terminal_table(title: str, rows: Sequence[CellRow], columns: Sequence[str]) -> Table:
@@ -112,7 +120,8 @@ def shown(cells: Sequence[Cell], width: int) -> Iterator[str | Table]:
     for title, group in by_table(cells).items():
         yield from terminal_tables(title, group, width)
     yield from map(escape, what_is_missing(cells))
-    yield "[dim]accuracy and GM: median of the last 20 evaluations, mean ± sd over n seeds[/dim]"
+    yield escape(circumstances(cells))
+    yield f"[dim]{HOW_TO_READ}[/dim]"
 
 
 def what_is_missing(cells: Sequence[Cell]) -> list[str]:
@@ -140,7 +149,8 @@ def circumstances(cells: Sequence[Cell]) -> str:
     steps = sorted({result.iterations for result in runs})
     devices = sorted({result.device for result in runs})
     commits = sorted({result.commit for result in runs if result.commit})
-    words = [f"steps: {', '.join(f'{n:,}' for n in steps)}" if steps else "", *devices]
+    shorter = " (shorter than the recipes' own)" if any(cell.is_shortened for cell in cells) else ""
+    words = [f"steps: {', '.join(f'{n:,}' for n in steps)}{shorter}" if steps else "", *devices]
     words += [f"commit {', '.join(commits)}" if commits else ""]
     return "; ".join(word for word in words if word)
 
@@ -165,7 +175,10 @@ def _entry(cell: Cell, per_class: PerClass | None) -> dict[str, Any]:
         "table": TITLES[cell.table],
         "n": len(cell.counted),
         "done": cell.num_done,
-        "ours": {figure: asdict(spread) for figure, spread in cell.spreads.items()},
+        "ours_percent": {
+            figure: {name: None if value is None else 100 * value for name, value in asdict(spread).items()}
+            for figure, spread in cell.spreads.items()
+        },
         "paper_percent": {
             "accuracy": recipe.accuracy,
             "accuracy_sd": recipe.deviation,
@@ -209,7 +222,7 @@ def _csv(cells: Sequence[Cell]) -> str:
 
 
 def _markdown(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
-    lines = ["# Results", "", circumstances(cells), ""]
+    lines = ["# Results", "", circumstances(cells), "", HOW_TO_READ, ""]
     for title, group in by_table(cells).items():
         lines += [f"## {title}", "", *_table(HEADINGS, [row(cell) for cell in group]), ""]
         for name in [cell.name for cell in group if cell.name in per_class]:
@@ -259,7 +272,8 @@ def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     tables = [
         {
             "title": title,
-            "rows": [row(cell) for cell in group],
+            "rows": [row(cell)._asdict() for cell in group],
+            "columns": _columns([row(cell) for cell in group]),
             "per_class": {cell.name: _class_rows(per_class[cell.name]) for cell in group if cell.name in per_class},
             "notes": notes(group),
             "missing": what_is_missing(group),
@@ -268,9 +282,10 @@ def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     ]
     return render(
         "bench.html.j2",
-        headings=HEADINGS,
+        headings=HEADINGS._asdict(),
         tables=tables,
         class_scores=CLASS_SCORES,
+        how_to_read=HOW_TO_READ,
         circumstances=circumstances(cells),
     )
 

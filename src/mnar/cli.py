@@ -139,9 +139,11 @@ def bench(
                 lambda share: advance(completed=share),
                 minutes=minutes,
                 num_processes=processes,
-                on_end=lambda cells: write_results(cells, out),
+                on_change=lambda cells: write_results(cells, out),
             )
         console.print(f"Results: {out / RESULTS}.md, .html, .csv, .json", soft_wrap=True, markup=False)
+        if minutes is not None and any(cell.missing for cell in results):
+            console.print("The time is up; go on with the same command.")
     for line in shown(results, console.width):
         console.print(line, soft_wrap=isinstance(line, str), highlight=False)
     if any(cell.failures for cell in results):
@@ -330,6 +332,7 @@ def list_parts(
         str | None,
         typer.Argument(help="learners, guidances, datasets, protocols, models, recipes, train, engine …"),
     ] = None,
+    which: Annotated[str, typer.Argument(help='Of recipes: those that begin so, e.g. "table1/cifar10".')] = "",
 ) -> None:
     """Show what there is to choose from, with every option and its default.
 
@@ -337,7 +340,7 @@ def list_parts(
     """
     from mnar.part_list import listing
 
-    for line in listing(kind):
+    for line in listing(kind, which):
         console.print(line, highlight=False, soft_wrap=True)
 
 

@@ -14,12 +14,14 @@ from mnar.recipe import Recipe
 from mnar.recipes import RECIPES, TITLES
 
 
-def listing(kind: str | None) -> Iterator[str]:
-    """Every part with every option and its default; of one kind, or all."""
+def listing(kind: str | None, which: str = "") -> Iterator[str]:
+    """Every part with every option and its default; of one kind, or all. `which` is how the name of a recipe begins."""
     kinds = {f"{section}s": (section, table) for section, table in TABLES.items()}
     kinds |= {section: (section, {"": make}) for section, make in SECTIONS.items()}
     if kind is not None and kind not in (*kinds, "recipes"):
         raise ValueError(f"nothing called {kind!r} to list; choose from {[*kinds, 'recipes']}")
+    if which and (kind != "recipes" or not any(name.startswith(which) for name in RECIPES)):
+        raise ValueError(f"no recipe begins with {which!r}; `mnar list recipes` has all")
     for title, (section, table) in kinds.items():
         if kind in (None, title):
             yield f"[bold]{title}[/bold]  [dim]--set {section}.OPTION=VALUE[/dim]"
@@ -31,7 +33,7 @@ def listing(kind: str | None) -> Iterator[str]:
                     yield f"      [dim]{escape(ABOUT[section](make))}[/dim]"
     if kind in (None, "recipes"):
         yield "[bold]recipes[/bold]  [dim]--recipe NAME; the paper's accuracy and geometric mean (GM), %[/dim]"
-        yield from map(escape, recipe_lines(RECIPES, TITLES))
+        yield from map(escape, recipe_lines({n: each for n, each in RECIPES.items() if n.startswith(which)}, TITLES))
 
 
 def recipe_lines(recipes: Mapping[str, Recipe], titles: Mapping[str, str]) -> Iterator[str]:

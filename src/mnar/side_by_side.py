@@ -259,5 +259,5 @@ def check_reusable(path: Path, config: RunConfig) -> None:
     differences = read_config(path).differences(config)
     if differences:
         raise FileExistsError(
-            f"{path} holds a run with other settings ({'; '.join(differences)}); choose another --out, or remove it"
+            f"{path} holds a run with other settings ({'; '.join(differences)}); give those it has, or another --out"
         )
