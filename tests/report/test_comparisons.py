@@ -146,6 +146,13 @@ def test_label_distributions_are_counts_of_each_setting_with_the_most_labels_fir
     assert {"cat", "dog", "1,500"} <= words(figure)
 
 
+def test_counts_have_ticks_at_whole_numbers_alone() -> None:
+    run = run_with("fixmatch", "none", accuracy=[0.5])
+    run.split.update(labeled=[9, 4], unlabeled=[1, 1])
+    for axes in label_distributions(by_setting([run])).axes:
+        assert all(float(tick).is_integer() for tick in axes.get_yticks())
+
+
 def test_of_data_whose_classes_nobody_knows_only_the_labels_are_counted() -> None:
     run = under({"name": "found"}, run_with("fixmatch", "none", accuracy=[0.5]))
     run.split.update(unknown=100, dataset="survey")

@@ -10,8 +10,8 @@ from tests.report.drawn import methods_of
 from tests.report.made_up import run_with
 
 
-def dashed(lines: list[Line2D]) -> list[Line2D]:
-    return [line for line in lines if line.get_linestyle() == "--"]
+def dotted(lines: list[Line2D]) -> list[Line2D]:
+    return [line for line in lines if line.get_linestyle() == ":"]
 
 
 def test_the_thick_curve_is_the_mean_over_the_steps_that_all_seeds_have() -> None:
@@ -24,23 +24,23 @@ def test_the_thick_curve_is_the_mean_over_the_steps_that_all_seeds_have() -> Non
 
 
 @pytest.mark.parametrize("plain", ["none", "tracking"])
-def test_the_final_result_of_a_plain_learner_is_dashed_beside_guided_runs_of_it(plain: str) -> None:
+def test_the_final_result_of_a_plain_learner_is_dotted_beside_guided_runs_of_it(plain: str) -> None:
     runs = [
         run_with("fixmatch", plain, accuracy=[0.2, last], geometric_mean=[0.1, 0.3], seed=seed)
         for seed, last in ((1, 0.5), (2, 0.7))
     ]
     guided = run_with("fixmatch", "prg", accuracy=[0.2, 0.9])
     left, right = learning_curves(methods_of([*runs, guided])).axes
-    (accuracy,), (geometric_mean,) = dashed(list(left.lines)), dashed(list(right.lines))
+    (accuracy,), (geometric_mean,) = dotted(list(left.lines)), dotted(list(right.lines))
     np.testing.assert_allclose(np.asarray(accuracy.get_ydata(), dtype=float), 60)
     np.testing.assert_allclose(np.asarray(geometric_mean.get_ydata(), dtype=float), 30)
     (curve,) = [line for line in left.lines if line.get_label() == runs[0].label]
     assert to_hex(accuracy.get_color()) == to_hex(curve.get_color())
 
 
-def test_nothing_is_dashed_where_no_guided_run_of_the_same_learner_is() -> None:
+def test_nothing_is_dotted_where_no_guided_run_of_the_same_learner_is() -> None:
     runs = [run_with(*method, accuracy=[0.5]) for method in (("supervised", "none"), ("fixmatch", "prg"))]
-    assert dashed(list(learning_curves(methods_of(runs)).axes[0].lines)) == []
+    assert dotted(list(learning_curves(methods_of(runs)).axes[0].lines)) == []
 
 
 def test_health_has_a_panel_for_what_was_recorded_and_is_none_where_nothing_was() -> None:

@@ -78,7 +78,17 @@ def test_unfinished_runs_are_pointed_out(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", "supervised", "none"))
     run.config["train"]["iterations"] = 1000
     write_report([run], tmp_path / "report.html", title="Half a run")
-    assert "600 of 1,000" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    summary, runs = page.split("Runs and environment")
+    assert "at step 600 of 1,000" in summary
+    assert "600 of 1,000" in runs
+
+
+@pytest.mark.usefixtures("outlines")
+@pytest.mark.parametrize("num_evaluations", [30, 100])
+def test_of_short_runs_the_page_says_that_the_median_reaches_far_back(tmp_path: Path, num_evaluations: int) -> None:
+    write_report([run_with("fixmatch", "none", accuracy=[0.5] * num_evaluations)], tmp_path / "page.html", title="Run")
+    assert ("Of short runs" in (tmp_path / "page.html").read_text()) == (num_evaluations == 30)
 
 
 def test_the_old_page_stays_when_drawing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,8 +154,9 @@ def test_a_series_has_the_steps_that_recorded_it_and_nan_for_null(tmp_path: Path
 @pytest.fixture
 def bench(tmp_path: Path) -> Path:
     """Runs as `mnar bench` leaves them, one with a stage that came first."""
-    for name in ("none/seed-1", "prg/seed-10", "prg/seed-2"):
-        write_run(tmp_path / "bench" / "runs" / name, num_evaluations=2)
+    for guidance, seed in (("none", 1), ("prg", 10), ("prg", 2)):
+        folder = tmp_path / "bench" / "runs" / guidance / f"seed-{seed}"
+        write_run(folder, "fixmatch", guidance, seed=seed, num_evaluations=2)
     write_run(tmp_path / "bench" / "runs" / "none" / "seed-1" / "pretraining", num_evaluations=2)
     (tmp_path / "bench" / "results.json").write_text("{}")
     return tmp_path / "bench"
@@ -177,6 +178,19 @@ def test_a_run_still_in_its_pretraining_is_left_out_with_a_warning_and_its_stage
         assert [run.folder.parent.name for run in read_runs([bench])] == ["prg", "prg"]
     with pytest.raises(ValueError, match="no evaluation in metrics"):
         read_runs([begun])
+
+
+@pytest.mark.parametrize("is_shorter", [False, True])
+def test_of_two_copies_of_a_run_the_one_that_got_further_is_kept_with_a_warning_that_names_the_other(
+    tmp_path: Path, is_shorter: bool
+) -> None:
+    first, copy = (write_run(tmp_path / name, num_evaluations=3) for name in ("first", "second"))
+    other_seed = write_run(tmp_path / "third", seed=2, num_evaluations=3)
+    kept, left_out = (copy, first) if is_shorter else (first, copy)
+    if is_shorter:
+        (first / "metrics.jsonl").write_text((copy / "metrics.jsonl").read_text().splitlines()[0])
+    with pytest.warns(UserWarning, match=f"left out: {re.escape(str(left_out))} .* {re.escape(str(kept))}"):
+        assert [run.folder for run in read_runs([tmp_path])] == [kept, other_seed]
 
 
 @pytest.mark.parametrize("has_metrics", [False, True])

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mnar.report import Spread, by_setting, how_fast, read_run, summary
-from mnar.report.tables import run_rows, settings
+from mnar.report.tables import is_short, run_rows, settings
 from tests.report.drawn import methods_of
 from tests.report.made_up import run_with, write_run
 
@@ -21,6 +21,27 @@ def test_summary_equals_means_and_deviations_computed_by_hand() -> None:
     assert row.accuracy_final.mean == pytest.approx((0.90 + 0.95) / 2)
     assert row.accuracy_best_on_test.mean == pytest.approx((0.99 + 0.95) / 2)
     assert row.geometric_mean.mean == pytest.approx((0.85 + 0.75) / 2)
+
+
+def test_the_scores_of_a_method_are_those_of_its_finished_runs_and_while_there_is_none_of_all() -> None:
+    runs = [run_with("fixmatch", "prg", accuracy=[score], seed=seed) for seed, score in ((1, 0.8), (2, 0.7), (3, 0.1))]
+    runs[2].lines[-1]["step"] = 4
+    (row,) = summary(runs)
+    assert (row.num_runs, row.accuracy_final.mean) == (2, pytest.approx(0.75))
+    assert methods_of(runs)[0].progress == ""
+    assert summary(runs[2:])[0].accuracy_final.mean == 0.1
+    assert methods_of(runs[2:])[0].progress == "at step 4 of 10"
+    runs[1].lines[-1]["step"] = 8
+    assert methods_of(runs[1:])[0].progress == "at steps 4 to 8 of 10"
+
+
+@pytest.mark.parametrize(("num_evaluations", "expected"), [(30, True), (75, True), (76, False), (200, False)])
+def test_a_run_is_short_where_its_last_20_evaluations_are_more_than_a_quarter_of_it(
+    num_evaluations: int, expected: bool
+) -> None:
+    # They span 19 intervals between evaluations, and 19 / 76 is a quarter.
+    (method,) = methods_of([run_with("fixmatch", "none", accuracy=[0.5] * num_evaluations)])
+    assert is_short(method) is expected
 
 
 def test_one_run_has_no_deviation() -> None:

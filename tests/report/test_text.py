@@ -13,7 +13,7 @@ def pair(plain: list[float], guided: list[float], *, recall: tuple[float, float]
 
 def test_a_gain_is_told_with_its_numbers_and_the_class_that_gained_most() -> None:
     assert what_changed(pair([0.70], [0.80])) == (
-        "Against fixmatch, fixmatch + prg raised test accuracy from 70.0 to 80.0 % (+10.0 points) "
+        "Against fixmatch, fixmatch + prg in one seed raised test accuracy from 70.0 to 80.0 % (+10.0 points) "
         "and the geometric mean from 70.0 to 75.0 % (+5.0 points), class dog gaining most recall (+25.0 points)."
     )
 
@@ -29,11 +29,36 @@ def test_a_change_smaller_than_the_deviation_between_seeds_says_so() -> None:
     assert "spread" not in what_changed(pair([0.60, 0.61], [0.70, 0.71]))
 
 
+def test_methods_are_compared_over_the_seeds_that_both_have() -> None:
+    runs = pair([0.70, 0.60, 0.20], [0.80, 0.82])
+    assert "fixmatch + prg in the 2 seeds of both raised test accuracy from 65.0 to 81.0 %" in what_changed(runs)
+    assert "fixmatch + prg in one seed raised test accuracy from 60.0 to 82.0 %" in what_changed(runs[1:])
+    assert what_changed([*runs[:1], *runs[4:]]) == "", "no seed in common"
+    assert "seed" not in what_changed(pair([0.60, 0.61], [0.70, 0.71]))
+
+
+def test_methods_that_have_not_reached_the_same_step_are_not_compared() -> None:
+    runs = pair([0.70, 0.60], [0.80, 0.10])
+    runs[3].lines[-1]["step"] = 4
+    assert "in one seed raised test accuracy from 70.0 to 80.0 %" in what_changed(runs), "the finished pair alone"
+    runs[2].lines[-1]["step"] = 4
+    assert what_changed(runs) == ""
+    for run in runs:
+        run.lines[-1]["step"] = 4
+    assert "fixmatch + prg at step 4 of 10 lowered test accuracy from 65.0 to 45.0 %" in what_changed(runs)
+
+
+def test_a_run_that_stopped_early_is_compared_as_a_finished_one() -> None:
+    plain, guided = pair([0.70], [0.80])
+    guided.lines[-1] |= {"step": 4, "validation": {"is_over": True, "steps_since": 2}}
+    assert "raised test accuracy from 70.0 to 80.0 %" in what_changed([plain, guided])
+
+
 def test_both_variants_stand_in_one_sentence() -> None:
     runs = [run_with("fixmatch", name, accuracy=[0.5]) for name in ("none", "prg", "prg_last")]
     said = what_changed(runs)
-    assert "fixmatch + prg left" in said
-    assert "; fixmatch + prg_last left" in said
+    assert "fixmatch + prg in one seed left" in said
+    assert "; fixmatch + prg_last in one seed left" in said
     assert said.count("Against") == 1
 
 
@@ -41,11 +66,11 @@ def test_what_prg_adds_to_a_guidance_that_the_learner_has_is_told() -> None:
     aligned = {"name": "distribution_alignment", "window": 32}
     plain = run_with("simmatch", "distribution_alignment", accuracy=[0.70])
     chained = run_with("simmatch", "prg", accuracy=[0.80], after=aligned)
-    assert what_changed([plain, chained]).startswith("Against simmatch, simmatch + prg raised test accuracy from 70.0")
+    assert what_changed([plain, chained]).startswith("Against simmatch, simmatch + prg in one seed raised")
 
     without, prg_alone = run_with("simmatch", "none", accuracy=[0.6]), run_with("simmatch", "prg", accuracy=[0.65])
     assert what_changed([without, prg_alone]).startswith(
-        "Against simmatch without distribution_alignment, simmatch without distribution_alignment + prg raised"
+        "Against simmatch without distribution_alignment, simmatch without distribution_alignment + prg in one seed"
     )
     assert what_changed([plain, prg_alone]) == what_changed([without, chained]) == "", "the alignment differs too"
     chained.config["guidance"]["after"] = {**aligned, "window": 64}
@@ -54,9 +79,9 @@ def test_what_prg_adds_to_a_guidance_that_the_learner_has_is_told() -> None:
 
 def test_a_learner_that_is_only_tracked_is_compared_with_as_one_without_guidance() -> None:
     plain, guided = pair([0.70], [0.80])
-    tracked = run_with("fixmatch", "tracking", accuracy=[0.70])
+    tracked = run_with("fixmatch", "tracking", accuracy=[0.70], seed=0)
     assert what_changed([tracked, guided]).startswith(
-        "Against fixmatch + tracking, fixmatch + prg raised test accuracy from 70.0 to 80.0 %"
+        "Against fixmatch + tracking, fixmatch + prg in one seed raised test accuracy from 70.0 to 80.0 %"
     )
     assert what_changed([tracked, plain, guided]) == what_changed([plain, guided]), "once is enough"
     assert what_changed([plain, tracked]) == ""
@@ -64,7 +89,7 @@ def test_a_learner_that_is_only_tracked_is_compared_with_as_one_without_guidance
 
 def test_nothing_is_said_without_a_pair_that_differs_in_the_guidance_alone() -> None:
     plain, guided = pair([0.70], [0.80])
-    supervised = run_with("supervised", "none", accuracy=[0.6])
+    supervised = run_with("supervised", "none", accuracy=[0.6], seed=0)
     assert what_changed([plain]) == what_changed([guided]) == what_changed([supervised, guided]) == ""
     guided.config["protocol"]["gamma"] = 50.0
     assert what_changed([plain, guided]) == ""

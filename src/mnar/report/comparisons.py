@@ -186,6 +186,8 @@ def _ticks_at(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _counts(axes: Axes, run: Run, counts: Sequence[int], kind: str, colour: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     ordered = np.asarray(counts)[run.class_order]
     if is_named(run):
         bars = axes.bar(range(len(ordered)), ordered, 0.8, color=colour)
@@ -195,6 +197,7 @@ def _counts(axes: Axes, run: Run, counts: Sequence[int], kind: str, colour: str)
         axes.stairs(ordered, np.arange(len(ordered) + 1) - 0.5, color=colour, fill=True)
     class_ticks(axes.xaxis, class_names(run), upright=True)
     axes.set(xlabel=classes_label(run, "class"), ylabel="samples", ylim=(0, 1.12 * max(1, ordered.max())))
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_title(f"{ordered.sum():,} {kind}")
 

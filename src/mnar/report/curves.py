@@ -24,15 +24,15 @@ HEALTH = {
 
 @styled
 def learning_curves(methods: Sequence[Method]) -> Figure:
-    """Curves of all methods, and the final result of a learner dashed beside the guided runs of it."""
+    """Curves of all methods, and the final result of a learner dotted beside the guided runs of it."""
     figure, (left, right) = panels(2, columns=2, height=3.3)
     right.sharey(left)
     _curves(left, methods, "test", "accuracy")
     _curves(right, methods, "test", "geometric_mean")
     for method in _baselines(methods):
         for axes, key in ((left, "accuracy"), (right, "geometric_mean")):
-            final = np.mean([run.lines[-1]["test"][key] for run in method.runs])
-            axes.axhline(100 * final, color=method.colour, linestyle="--", linewidth=1)
+            final = np.mean([run.lines[-1]["test"][key] for run in method.counted])
+            axes.axhline(100 * final, color=method.colour, linestyle=":", linewidth=1)
     left.set(title="Test accuracy", ylabel="%")
     right.set(title="Geometric mean of recalls", ylabel="%")
     legend_above(figure, [left])

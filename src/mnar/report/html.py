@@ -13,7 +13,7 @@ from mnar.report import comparisons, curves, matrices, per_class
 from mnar.report.methods import Setting, by_setting, most_telling
 from mnar.report.record import Run
 from mnar.report.style import svg
-from mnar.report.tables import environments, row, run_rows, settings, task
+from mnar.report.tables import environments, is_short, row, run_rows, settings, task
 from mnar.report.text import changes
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ OVERVIEWS = (
         comparisons.bars_by_setting,
         "Methods by setting",
         "Medians of the last evaluations, means over seeds; a whisker is a standard deviation between seeds. A method "
-        "that is strong in one setting and weak in another depends on what the labels say about the pool.",
+        "that is strong in one setting and weak in another depends on what the labels say about the pool. Variants of "
+        "a method that were tried in one setting alone have no bar; the table has them.",
         is_panel_each=False,
     ),
     Plate(
@@ -83,7 +84,7 @@ PLATES = (
     Plate(
         curves.learning_curves,
         "Learning curves",
-        "Thick lines are means over seeds, thin lines single seeds, and a level dashed line is the final result of a "
+        "Thick lines are means over seeds, thin lines single seeds, and a level dotted line is the final result of a "
         "learner without guidance; the geometric mean falls to zero as soon as one class is forgotten, so a method far "
         "lower on the right pays for accuracy with some classes.",
         is_panel_each=False,
@@ -173,6 +174,7 @@ def _page(runs: Sequence[Run], title: str, lead: str) -> str:
         runs=run_rows(by_name),
         environments=environments(runs),
         last=HEADLINE_EVALUATIONS,
+        has_short=any(is_short(method) for setting in by_name for method in setting.methods),
     )
 
 

@@ -106,7 +106,8 @@ def _confusion(methods: Sequence[Method], key: str, given: str) -> Figure | None
         order, num_classes = method.run.class_order, method.run.num_classes
         shares = 100 * counts / counts.sum(1, keepdims=True).clip(min=1)
         shares = shares[order][:, [*order, *range(num_classes, counts.shape[1])]]
-        image = heat_map(panel, shares, cmap="Blues", norm=norm)
+        # Cells are about square as it is; forced to be, they would leave the layout no room for titles.
+        image = heat_map(panel, shares, cmap="Blues", norm=norm, aspect="auto")
         if is_named(method.run):
             numbers(panel, shares, size=min(8.0, 90 / num_classes), dark_from=35, least=0.51)  # no zeros
         has_rejected = counts.shape[1] > num_classes
@@ -125,7 +126,7 @@ def _where_truth_is_known(method: Method) -> Method:
 
 
 def _last_of_all_seeds(method: Method, key: str) -> Floats | None:
-    matrices = [run.series("matrices", key)[1] for run in method.runs]
+    matrices = [run.series("matrices", key)[1] for run in method.counted]
     last = [each[-1] for each in matrices if len(each)]
     return np.sum(last, axis=0) if last else None
 

@@ -43,6 +43,20 @@ class Method(NamedTuple):
         """One that stands for all."""
         return self.runs[0]
 
+    @property
+    def counted(self) -> list[Run]:
+        """Those whose scores are the method's: the finished ones, and as long as there is none, all."""
+        return [run for run in self.runs if run.is_finished] or self.runs
+
+    @property
+    def progress(self) -> str:
+        """How far it has got, e.g. "at step 3,584 of 16,384"; empty once a run is finished."""
+        if any(run.is_finished for run in self.runs):
+            return ""
+        first, *others = sorted({run.step for run in self.runs})
+        steps = f"steps {first:,} to {others[-1]:,}" if others else f"step {first:,}"
+        return f"at {steps} of {self.run.config['train']['iterations']:,}"
+
 
 class Setting(NamedTuple):
     """What was to be learnt, and by which methods."""

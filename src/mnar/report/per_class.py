@@ -50,7 +50,7 @@ def pseudo_label_errors(methods: Sequence[Method]) -> Figure | None:
     figure, axes = panels(len(recorded), columns=2, height=2.8)
     for panel, method in zip(axes, recorded, strict=True):
         run = method.run
-        end = max(run.lines[-1]["step"] for run in method.runs)
+        end = max(run.step for run in method.runs)
         errors = _mean_where_known([_over_time(run, end)[run.class_order] for run in method.runs])
         extent = (0, end, run.num_classes - 0.5, -0.5)
         image = heat_map(panel, 100 * errors, cmap="OrRd", vmin=0, vmax=100, extent=extent, aspect="auto")
@@ -63,7 +63,7 @@ def pseudo_label_errors(methods: Sequence[Method]) -> Figure | None:
 
 
 def has_precision(method: Method) -> bool:
-    return all(len(run.series("test", "precision")[0]) for run in method.runs)
+    return all(len(run.series("test", "precision")[0]) for run in method.counted)
 
 
 @styled
@@ -77,7 +77,7 @@ def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
     figure, axes = panels(len(recorded), columns=2, height=height)
     for panel, method in zip(axes, recorded, strict=True):
         run = method.run
-        end = min(run.lines[-1]["step"] for run in method.runs)
+        end = min(run.step for run in method.counted)
         scores = {key: [_at(method, key, share * end) for share in TIMES] for key in ("precision", "recall")}
         columns = 100 * np.transpose([values for each in scores.values() for _, values in each])[run.class_order]
         image = heat_map(panel, columns, cmap="Blues", vmin=0, vmax=100, aspect="auto")
@@ -100,22 +100,22 @@ def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
 def class_shares(methods: Sequence[Method]) -> Figure:
     """Class shares at the end: labels, pseudo-labels, test predictions, and what they should be."""
     room = room_for_names([method.run for method in methods])
-    figure, axes = panels(len(methods), columns=2, height=2.9 + room)
+    figure, axes = panels(len(methods), columns=2, height=3.0 + room)
     for panel, method in zip(axes, methods, strict=True):
         run, order = method.run, method.run.class_order
         labels, test = (_percent(run.split[key])[order] for key in ("labeled", "test"))
         bars = [Bars("labels", labels, None, FAINT)]
-        if all("pseudo" in run.lines[-1] for run in method.runs):
+        if all("pseudo" in run.lines[-1] for run in method.counted):
             is_known = not run.split.get("unknown")  # of own data nobody knows it
             truth = _percent(run.split["unlabeled"])[order] if is_known else None
-            share = _late(method.runs, "pseudo", "share")[order]
+            share = _late(method.counted, "pseudo", "share")[order]
             bars.append(Bars("pseudo-labels", share, truth, lighter(method.colour)))
-        share = _late(method.runs, "test", "predicted_share")[order]
+        share = _late(method.counted, "test", "predicted_share")[order]
         bars.append(Bars("test predictions", share, test, method.colour))
         (_grouped_bars if is_named(run) else _outlines)(panel, bars)
         class_ticks(panel.xaxis, class_names(run), upright=True)
         panel.set(xlabel=classes_label(run, "class"), ylabel="% of samples", ylim=(0, None))
-        panel.set_title(method.name, color=method.colour)
+        panel.set_title(method.name, color=method.colour, pad=20)  # points: the legend stands below it
         _share_legend(panel)
     return figure
 
@@ -150,10 +150,21 @@ def _outlines(axes: Axes, bars: Sequence[Bars]) -> None:
 
 
 def _share_legend(axes: Axes) -> None:
-    """Each name once, the truth last."""
+    """Each name once, the truth last, above the panel: rare classes can have high bars."""
     handles = {name: handle for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     handles["truth"] = handles.pop("truth")
-    axes.legend(handles.values(), handles.keys(), loc="upper right", fontsize=8)
+    axes.legend(
+        handles.values(),
+        handles.keys(),
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=len(handles),
+        fontsize=8,
+        borderaxespad=0,
+        columnspacing=1.2,
+        handlelength=1.2,
+        handletextpad=0.5,
+    )
 
 
 def _where_truth_is_known(method: Method) -> Method:
@@ -178,7 +189,7 @@ def _mean_where_known(stacks: Sequence[Floats]) -> Floats:
 def _at(method: Method, key: str, step: float) -> tuple[float, Floats]:
     """The evaluation next to a step, and the mean over seeds of what each has next to it, [k]."""
     nearest = []
-    for run in method.runs:
+    for run in method.counted:
         steps, values = run.series("test", key)
         i = int(np.abs(steps - step).argmin())
         nearest.append((steps[i], values[i]))

@@ -83,6 +83,16 @@ class Run:
         return [guidance["name"] for guidance in self.guidances]
 
     @property
+    def step(self) -> int:
+        """How far it has got: that of its last evaluation."""
+        return int(self.lines[-1]["step"])
+
+    @property
+    def is_finished(self) -> bool:
+        stopped_early = bool(self.lines[-1].get("validation", {}).get("is_over", False))
+        return stopped_early or self.step >= self.config["train"]["iterations"]
+
+    @property
     def num_classes(self) -> int:
         return len(self.split["class_names"])
 
@@ -103,7 +113,10 @@ class NotEvaluated(ValueError):
 
 
 def read_runs(folders: Iterable[Path]) -> list[Run]:
-    """The runs in and below these folders. One not evaluated yet is left out, with a warning, if there are others."""
+    """The runs in and below these folders.
+
+    One not evaluated yet is left out, with a warning, if there are others; so is one that is there twice.
+    """
     runs, left_out = list[Run](), list[NotEvaluated]()
     for folder in find_runs(folders):
         try:
@@ -114,7 +127,26 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
         raise left_out[0]
     for reason in left_out:
         warnings.warn(f"left out: {reason}", stacklevel=2)
-    return runs
+    return _each_once(runs)
+
+
+def _each_once(runs: Iterable[Run]) -> list[Run]:
+    """Of runs that are the same but for their folder, the one that got furthest: copies are no further seeds."""
+    kept: list[Run] = []
+    for run in runs:
+        twin = next((i for i, other in enumerate(kept) if _is_same(run, other)), None)
+        if twin is None:
+            kept.append(run)
+            continue
+        further, other = (run, kept[twin]) if run.step > kept[twin].step else (kept[twin], run)
+        kept[twin] = further
+        reason = f"{other.folder} has the configuration and seed of {further.folder}, at step {further.step:,}"
+        warnings.warn(f"left out: {reason}", stacklevel=3)
+    return kept
+
+
+def _is_same(run: Run, other: Run) -> bool:
+    return run.config["seed"] == other.config["seed"] and run.method == other.method and run.setting == other.setting
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnar.evaluate import headline
+from mnar.evaluate import headline, headline_lines
 from mnar.report.methods import Method, Setting, by_setting, differing_settings, task_name
 from mnar.report.record import Run
+
+SHORT = 0.25  # of a run: where the headline reaches back further than this, it is about learning as well
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,14 @@ class Row:
 
 
 def row(method: Method) -> Row:
-    headlines = [headline(run.lines) for run in method.runs]
+    headlines = [headline(run.lines) for run in method.counted]
 
     def spread(key: str) -> Spread:
         return Spread.of(each[key] for each in headlines)
 
     return Row(
         method.name,
-        len(method.runs),
+        len(method.counted),
         accuracy_median_last_20=spread("accuracy_median_last_20"),
         accuracy_final=spread("accuracy_final"),
         accuracy_best_on_test=spread("accuracy_best_on_test"),
@@ -63,6 +65,11 @@ def row(method: Method) -> Row:
 def summary(runs: Sequence[Run]) -> list[Row]:
     """A row a method, setting by setting."""
     return [row(method) for setting in by_setting(runs) for method in setting.methods]
+
+
+def is_short(method: Method) -> bool:
+    """Whether the evaluations that the headline is the median of are a large part of a run."""
+    return any(run.step - headline_lines(run.lines)[0]["step"] > SHORT * run.step for run in method.counted)
 
 
 def settings(methods: Sequence[Method]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
@@ -84,14 +91,10 @@ class RunRow:
     seed: int
     step: int
     iterations: int
-    stopped_early: bool
+    finished: bool
     minutes: float
     images_per_second: float | None
     split_hash: str
-
-    @property
-    def finished(self) -> bool:
-        return self.stopped_early or self.step >= self.iterations
 
 
 def run_rows(settings: Sequence[Setting]) -> list[RunRow]:
@@ -116,9 +119,9 @@ def _run_row(run: Run, setting: str, method: str, top: Path) -> RunRow:
         setting=setting,
         method=method,
         seed=run.config["seed"],
-        step=run.lines[-1]["step"],
+        step=run.step,
         iterations=run.config["train"]["iterations"],
-        stopped_early=run.lines[-1].get("validation", {}).get("is_over", False),
+        finished=run.is_finished,
         minutes=minutes,
         images_per_second=images_per_second,
         split_hash=str(run.split["hash"])[:10],

@@ -28,12 +28,36 @@ def changes(methods: Sequence[Method]) -> str:
     """The same within one setting."""
     clauses: dict[str, list[str]] = {}
     for each in methods:
-        compared_with = [method for method in methods if _is_prg_on(method.run, each.run)]
+        unguided = [method for method in methods if _is_prg_on(method.run, each.run)]
+        compared_with = [method for method in unguided if _pairs(method, each)]
         if compared_with:  # with and without tracking are the same: once is enough
             plain = min(compared_with, key=lambda method: "tracking" in method.run.added)
-            said = f"{each.name} {_scores(row(plain), row(each))}, {_classes(plain.runs, each.runs)}"
-            clauses.setdefault(plain.name, []).append(said)
+            clauses.setdefault(plain.name, []).append(_clause(plain, each))
     return " ".join(f"Against {name}, {'; '.join(of_it)}." for name, of_it in clauses.items())
+
+
+def _pairs(plain: Method, guided: Method) -> list[tuple[Run, Run]]:
+    """Their runs of the same seed that have got equally far: others differ in more than PRG."""
+    of_plain = {run.config["seed"]: run for run in plain.counted}
+    same_seed = [(of_plain[seed], run) for run in guided.counted if (seed := run.config["seed"]) in of_plain]
+    return [(one, other) for one, other in same_seed if _have_got_equally_far(one, other)]
+
+
+def _have_got_equally_far(one: Run, other: Run) -> bool:
+    return one.step == other.step or (one.is_finished and other.is_finished)  # some stop early
+
+
+def _clause(plain: Method, guided: Method) -> str:
+    pairs = _pairs(plain, guided)
+    before, after = plain._replace(runs=[one for one, _ in pairs]), guided._replace(runs=[other for _, other in pairs])
+    where = [guided.name]
+    if len(pairs) == 1:
+        where.append("in one seed")
+    elif len(pairs) < max(len(plain.counted), len(guided.counted)):
+        where.append(f"in the {len(pairs)} seeds of both")
+    if after.progress:
+        where.append(after.progress)
+    return f"{' '.join(where)} {_scores(row(before), row(after))}, {_classes(before.runs, after.runs)}"
 
 
 def _is_prg_on(unguided: Run, guided: Run) -> bool:
