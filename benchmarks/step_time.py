@@ -30,8 +30,8 @@ for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from mnar.assembly import load_data, make_split, make_trainer  # noqa: E402
 from mnar.recipes import configure  # noqa: E402
-from mnar.run import load_data, make_split, make_trainer  # noqa: E402
 from mnar.train import Trainer  # noqa: E402
 from mnar.types import DataSet  # noqa: E402
 

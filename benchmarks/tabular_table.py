@@ -14,11 +14,11 @@ import statistics
 import time
 from pathlib import Path
 
+from mnar.assembly import pretraining_config
 from mnar.config import RunConfig
 from mnar.evaluate import headline
 from mnar.recipes import RECIPES, configure
 from mnar.report import read_metrics
-from mnar.run import pretraining_config
 from mnar.side_by_side import run_all
 
 METHODS = {"none": "vime", "prg": "vime+prg", "prg_last": "vime+prg_last"}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -17,12 +16,12 @@ from typing import Any
 import pytest
 
 import mnar.run
-from mnar import cli, side_by_side
+from mnar import side_by_side
 from mnar.bench import Bench
 from mnar.config import RunConfig
 from mnar.folder import RunRecorder
 from mnar.train import Interrupted
-from tests.test_cli import Outcome
+from tests.test_cli import Outcome, run_here
 
 RECIPE, OTHER = "digits/cadr-g20/fixmatch", "digits/cadr-g20/fixmatch+prg"
 TINY = (
@@ -184,14 +183,4 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["mnar", "bench", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else 0
-        return Outcome(code, *capsys.readouterr())
-
-    return run
+    return lambda *arguments: run_here(capsys, monkeypatch, "bench", *arguments)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import mnar.assembly
 import mnar.run
 from mnar import bench as mnar_bench
 from mnar import side_by_side
@@ -384,7 +385,7 @@ def test_a_half_done_run_goes_on_with_data_and_engine_of_the_bench_that_goes_on_
         engines.append(options)
         return Engine(options)
 
-    monkeypatch.setattr(mnar.run, "Engine", engine_of)
+    monkeypatch.setattr(mnar.assembly, "Engine", engine_of)
     moved = bench_at(new, "engine.precision=float32", "engine.compile=false")
     moved.run(nobody)
     (cell,) = moved.cells()

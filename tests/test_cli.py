@@ -53,17 +53,18 @@ Mnar = Callable[..., Outcome]
 def mnar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Mnar:
     """`mnar` and its arguments, in this process: a new one takes seconds to start."""
 
-    def run(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["mnar", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else 0
-        return Outcome(code, *capsys.readouterr())
+    return lambda *arguments: run_here(capsys, monkeypatch, *arguments)
 
-    return run
+
+def run_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Outcome:
+    monkeypatch.setattr(sys, "argv", ["mnar", *map(str, arguments)])
+    capsys.readouterr()
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 0
+    return Outcome(code, *capsys.readouterr())
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from mnar.assembly import make_split
 from mnar.config import RunConfig
 from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import UPS
 from mnar.meters import Diverged
-from mnar.run import make_split
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Predict, Selection, Task
 from tests.equality import assert_same

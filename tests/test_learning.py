@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mnar.assembly import make_split, make_trainer
 from mnar.recipes import configure
-from mnar.run import make_split, make_trainer
 from mnar.train import train
 from mnar.types import DataSet
 from tests.methods import IMAGE_METHODS

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mnar.assembly import load_data, make_split, make_trainer
 from mnar.config import RunConfig
 from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import Learner
 from mnar.meters import Diverged, Meters
 from mnar.models import MODELS
 from mnar.recipes import configure
-from mnar.run import load_data, make_split, make_trainer
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import Batch, DataSet, Step, Task
 from tests.equality import assert_same

@@ -26,6 +26,7 @@ LAYERS = (
     ("config", "report"),
     ("folder", "recipes"),
     ("split_file", "model_file", "own_defaults"),
+    ("assembly",),
     ("run",),
     ("side_by_side", "image_probe", "labeled_folds", "bench", "bench_results"),
     ("inspect",),
@@ -35,7 +36,7 @@ LAYERS = (
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}
 # Where a part may be looked up by name: what reads configurations, the assembler, and the command that lists.
-READERS_OF_TABLES = {"config", "recipes", "run", "bench", "part_list"}
+READERS_OF_TABLES = {"config", "recipes", "assembly", "bench", "part_list"}
 CLOCKS_THAT_CAN_BE_SET = {
     f"time.{name}" for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "mktime", "asctime")
 }

@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
+from mnar.assembly import make_augment, make_model, make_split, make_trainer, pretraining_config
 from mnar.config import RunConfig
 from mnar.datasets.own import as_data_set
 from mnar.engine import Engine
@@ -31,7 +32,6 @@ from mnar.meters import Diverged
 from mnar.models import Classifier, Network
 from mnar.own_defaults import own_sections
 from mnar.recipes import configure
-from mnar.run import make_augment, make_model, make_split, make_trainer, pretraining_config
 from mnar.train import train
 from mnar.types import DataSet, Selection, Split
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from mnar import checkpoint
+from mnar.assembly import load_data, make_augment, make_model
 from mnar.config import RunConfig
 from mnar.engine import Engine
 from mnar.folder import CONFIG, MODEL, Display, read_config, resume_command
@@ -24,7 +25,7 @@ from mnar.model_file import read_weights
 from mnar.own_defaults import own_sections
 from mnar.recipes import configure
 from mnar.report import read_run
-from mnar.run import load_data, make_augment, make_model, new_run, resume_run
+from mnar.run import new_run, resume_run
 from mnar.train import Interrupted
 
 SUPERVISED = "supervised"  # the folder, within a run's, of the same without its unlabelled samples

@@ -56,7 +56,8 @@ def run_all(
     if missing:
         with stopping_on_signals() as stop:
             runs = _Runs(missing, num_processes or num_cores(), seconds, on_failure)
-            runs.go(stop, lambda: on_progress(_share_done(configs)))
+            total = sum(config.train.iterations for config in configs.values())
+            runs.go(stop, lambda: on_progress(1 - runs.steps_left / total))
     return num_done
 
 
@@ -78,7 +79,8 @@ class _Runs:
         self, configs: Mapping[Path, RunConfig], num_processes: int, seconds: float | None, on_failure: OnFailure
     ) -> None:
         self.configs, self.on_failure = configs, on_failure
-        by_share = sorted(configs, key=lambda path: steps_done(path, configs[path]) / configs[path].train.iterations)
+        self.steps = {path: steps_done(path, config) for path, config in configs.items()}
+        by_share = sorted(configs, key=lambda path: self.steps[path] / configs[path].train.iterations)
         self.waiting = deque(by_share if seconds else configs)
         self.training: dict[Future[None], Turn] = {}
         self.had_a_turn: list[Path] = []  # and are not done
@@ -88,12 +90,17 @@ class _Runs:
         self.until = None if seconds is None else time.monotonic() + seconds  # no clock that can be set
         self.strangers = active_children()
 
+    @property
+    def steps_left(self) -> int:
+        return sum(config.train.iterations - self.steps[path] for path, config in self.configs.items())
+
     def go(self, stop: StopFlag, report: Callable[[], None]) -> None:
         pool = _new_pool(self.num_processes)
         try:
             while self.waiting or self.training:
                 if stop.is_set:
                     raise Interrupted(STOPPED)
+                self.steps |= {t.path: steps_done(t.path, self.configs[t.path]) for t in self.training.values()}
                 try:
                     self._collect()
                     if self.pool_is_spent and not self.training:
@@ -231,11 +238,6 @@ def _wait_for_last_owner(path: Path) -> None:
             if time.monotonic() > given_up:
                 raise
             time.sleep(1)
-
-
-def _share_done(configs: Mapping[Path, RunConfig]) -> float:
-    total = sum(config.train.iterations for config in configs.values())
-    return sum(steps_done(path, config) for path, config in configs.items()) / total
 
 
 def steps_done(path: Path, config: RunConfig) -> int:

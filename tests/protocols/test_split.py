@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mnar.assembly import load_data, make_split
 from mnar.protocols import cadr, own, split
 from mnar.recipes import configure
-from mnar.run import load_data, make_split
 from mnar.types import Counts
 from tests.datasets.test_cifar_n import write_cifar10n
 
