@@ -30,7 +30,7 @@ TINY = (
     "train.save_every=7",
 )
 Configure = Callable[..., RunConfig]
-pytest_plugins = ["tests.benches"]  # its fixtures
+pytest_plugins = ["tests.bench.benches"]  # its fixtures
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from mnar.report import read_metrics
 from mnar.side_by_side import STOPPED, run_all, steps_done
 from mnar.train import Interrupted
 from tests import together
-from tests.benches import (
+from tests.bench.benches import (
     LONG,
     RECIPE,
     SELDOM_SAVED,

@@ -19,18 +19,17 @@ SOURCE = Path(mnar.__file__).parent
 # Each layer imports from those before it and, without a cycle, from itself.
 PARTS = ("guidances", "learners", "protocols", "datasets", "models", "inputs")
 LAYERS = (
-    ("types", "distributed", "train_options", "defaults", "recipe", "probe", "calibration", "label_shift", "recommend"),
+    ("types", "distributed", "train_options"),
     (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint"),
-    ("printed_table", "paper_supplement", "paper", "suites"),
     ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),
     ("folder", "recipes"),
     ("split_file", "model_file", "own_defaults"),
     ("assembly",),
     ("run",),
-    ("side_by_side", "image_probe", "labeled_folds", "bench", "bench_results"),
-    ("inspect",),
-    ("own_training", "estimator", "inspect_table"),
+    ("side_by_side", "labeled_folds"),
+    ("bench", "inspect"),
+    ("own_training", "estimator"),
     ("demo", "display", "tensorboard", "part_list", "cli"),
 )
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}

@@ -120,8 +120,7 @@ def bench(
 
     Without any download: `mnar bench digits tabular-digits --seeds 5`
     """
-    from mnar.bench import Bench
-    from mnar.bench_results import RESULTS, shown, write_results
+    from mnar.bench import RESULTS, Bench, shown, write_results
 
     benched = Bench(
         out,
@@ -165,7 +164,7 @@ def inspect(
 
     Example: `mnar inspect survey.csv --label vote`
     """
-    from mnar.inspect_table import table
+    from mnar.inspect.table import table
     from mnar.own_training import inspect_own
 
     reading = _reading(label, ignore, unlabeled, size, features)

@@ -26,7 +26,7 @@ from mnar.inputs.encoding import TableEncoder
 from mnar.inputs.half_labeled import UNLABELED, HalfLabeled, Table
 from mnar.inputs.table import features_like, features_of
 from mnar.inspect import Estimate, Inspection, inspect_data
-from mnar.label_shift import AtRandomTest
+from mnar.inspect.label_shift import AtRandomTest
 from mnar.labeled_folds import split_labels
 from mnar.meters import Diverged
 from mnar.models import Classifier, Network

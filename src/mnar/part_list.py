@@ -10,8 +10,7 @@ from rich.markup import escape
 from mnar.config import SECTIONS, TABLES, options_of
 from mnar.guidances import class_of
 from mnar.learners import LEARNERS
-from mnar.recipe import Recipe
-from mnar.recipes import RECIPES, TITLES
+from mnar.recipes import RECIPES, TITLES, Recipe
 
 
 def listing(kind: str | None, which: str = "") -> Iterator[str]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from mnar.paper import PAPER
 from mnar.recipes import configure
+from mnar.recipes.paper import PAPER
 from mnar.report import Run, by_setting, comparisons, curves, html, read_run, write_report
 from tests.report.drawn import words
 from tests.report.made_up import METHODS, run_with, write_run

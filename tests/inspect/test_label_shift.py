@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mnar import label_shift
-from mnar.calibration import calibrate
-from mnar.label_shift import Interval, bbse_shares, em_shares, missing_at_random_test, pool_shares
-from mnar.probe import OutOfFold, out_of_fold
+from mnar.inspect import label_shift
+from mnar.inspect.calibration import calibrate
+from mnar.inspect.label_shift import Interval, bbse_shares, em_shares, missing_at_random_test, pool_shares
+from mnar.inspect.probe import OutOfFold, out_of_fold
 from tests.reference.simpro import label_shift_em
 
 CENTRES = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.5]])

@@ -11,9 +11,9 @@ import torch
 
 import mnar.assembly
 import mnar.run
-from mnar import bench as mnar_bench
 from mnar import side_by_side
 from mnar.bench import Bench, Cell, choose, first_like
+from mnar.bench import bench as mnar_bench
 from mnar.config import RunConfig
 from mnar.engine import Engine, EngineOptions
 from mnar.evaluate import headline
@@ -21,7 +21,7 @@ from mnar.folder import InUse, locked
 from mnar.recipes import RECIPES, configure
 from mnar.report import read_metrics
 from mnar.train import Interrupted
-from tests.benches import (
+from tests.bench.benches import (
     ABSENT,
     OTHER,
     RECIPE,

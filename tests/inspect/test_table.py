@@ -5,9 +5,9 @@ import pytest
 from rich.console import Console
 
 from mnar.inspect import ClassFindings, Estimate, Inspection, ProbeFindings
-from mnar.inspect_table import BAR_WIDTH, MOST_CLASSES, interval_bar, share_bar, table
-from mnar.label_shift import AtRandomTest
-from mnar.recommend import Recommendation
+from mnar.inspect.label_shift import AtRandomTest
+from mnar.inspect.recommend import Recommendation
+from mnar.inspect.table import BAR_WIDTH, MOST_CLASSES, interval_bar, share_bar, table
 
 
 def findings(name: str, num_labels: int, labeled_share: float, share: float) -> ClassFindings:

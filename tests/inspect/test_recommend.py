@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from mnar.guidances import GUIDANCES
+from mnar.inspect.recommend import GUIDANCE_FOR, LEARNER_FOR, Kind, recommend
 from mnar.learners import LEARNERS
-from mnar.recommend import GUIDANCE_FOR, LEARNER_FOR, Kind, recommend
 from mnar.types import Task
 
 EVEN, SKEWED = (0.5, 0.5), (0.1, 0.9)

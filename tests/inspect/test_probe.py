@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mnar.probe import gradient_boosting, out_of_fold, stratified_folds
+from mnar.inspect.probe import gradient_boosting, out_of_fold, stratified_folds
 
 
 class Witness:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mnar.printed_table import OWN_COLUMNS, QUOTED, balanced, cadr, recipes_of
-from mnar.recipe import ClassScores, Recipe
+from mnar.recipes.printed_table import OWN_COLUMNS, QUOTED, balanced, cadr, recipes_of
+from mnar.recipes.recipe import ClassScores, Recipe
 
 SUPPLEMENT_TITLES: dict[str, str] = {
     "da": "Supplement: distribution alignment and CoMatch under the paper's own protocol",

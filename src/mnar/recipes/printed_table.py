@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from mnar.defaults import Sections
-from mnar.recipe import Recipe
+from mnar.recipes.defaults import Sections
+from mnar.recipes.recipe import Recipe
 
 QUOTED = "Quoted from CADR's paper: its schedule may be another."
 _MARKS = "*†‡§¶#"

@@ -7,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import mnar.inspect
+import mnar.inspect.inspection
 from mnar.inputs.half_labeled import UNLABELED, HalfLabeled, Table
-from mnar.inspect import NUM_STEPS, Inspection, inspect_data
-from mnar.label_shift import Interval, PoolShares
+from mnar.inspect import Inspection, inspect_data
+from mnar.inspect.inspection import NUM_STEPS
+from mnar.inspect.label_shift import Interval, PoolShares
 from mnar.types import DataSet
 
 LABELS, POOL = (200, 100, 50), (100, 300, 600)  # of each class: biased against the classes that the pool is full of
@@ -179,7 +180,7 @@ def test_the_shares_of_unlabelled_digits_are_found_from_pixels(digits_data: Data
 
 
 def test_of_a_large_pool_a_sample_is_looked_at_and_one_in_n_still_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(mnar.inspect.MOST_ROWS, "features", 500)
+    monkeypatch.setitem(mnar.inspect.inspection.MOST_ROWS, "features", 500)
     inspection = inspect_data(half_labeled((100, 100), (500, 1500)))
     assert inspection.notes == ("the estimates look at 500 of the 2,000 unlabelled rows, drawn at random",)
     np.testing.assert_allclose(values(inspection), (0.25, 0.75), atol=0.05)
@@ -193,7 +194,7 @@ def test_the_second_estimate_is_kept_only_where_it_disagrees(monkeypatch: pytest
     em, bbse = (Interval(np.array(shares), np.zeros(2), np.ones(2)) for shares in ([0.4, 0.6], [0.7, 0.3]))
     for disagree in (True, False):
         found = PoolShares(em, bbse, disagree)
-        monkeypatch.setattr(mnar.inspect, "pool_shares", lambda *_, found=found, **__: found)
+        monkeypatch.setattr(mnar.inspect.inspection, "pool_shares", lambda *_, found=found, **__: found)
         second = inspect_data(data).classes[0].pool_share_bbse
         assert (second.value if second else None) == (0.7 if disagree else None)
 

@@ -5,9 +5,9 @@ Duan et al., "Towards Semi-supervised Learning with Non-random Missing Labels", 
 
 from __future__ import annotations
 
-from mnar.paper_supplement import SUPPLEMENT, SUPPLEMENT_TITLES
-from mnar.printed_table import OWN_COLUMNS, QUOTED, balanced, cadr, darp, own, recipes_of
-from mnar.recipe import Recipe
+from mnar.recipes.printed_table import OWN_COLUMNS, QUOTED, balanced, cadr, darp, own, recipes_of
+from mnar.recipes.recipe import Recipe
+from mnar.recipes.supplement import SUPPLEMENT, SUPPLEMENT_TITLES
 
 TITLES: dict[str, str] = {
     "table1": "Table 1: accuracy under CADR's protocol",

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from mnar.config import RunConfig
-from mnar.paper import PAPER
-from mnar.paper import TITLES as PAPER_TITLES
 from mnar.protocols import PROTOCOLS
 from mnar.recipes import RECIPES, configure
+from mnar.recipes.paper import PAPER
+from mnar.recipes.paper import TITLES as PAPER_TITLES
+from mnar.recipes.suites import SUITES, TITLES
 from mnar.report import read_metrics
 from mnar.run import load_data, make_split, new_run
-from mnar.suites import SUITES, TITLES
 from mnar.types import Counts
 
 DIGITS = [name for name in SUITES if name.startswith("digits/")]

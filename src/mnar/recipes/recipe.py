@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mnar.defaults import Sections
+from mnar.recipes.defaults import Sections
 
 
 class ClassScores(NamedTuple):

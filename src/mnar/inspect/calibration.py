@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mnar.probe import Floats, Integers
+from mnar.inspect.probe import Floats, Integers
 
 SMOOTHING = 1e-3  # of a probability towards 1/k: a class that a fold has not seen is unlikely there, not impossible
 BIAS_PRECISION = 0.3  # of the prior N(0, 1/0.3) on a class's bias, which matters to classes of a few labels only

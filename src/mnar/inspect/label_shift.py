@@ -1,9 +1,9 @@
 """Which share of the unlabelled pool each class has, how sure that is, and whether labels are missing at random.
 
-Two estimators from the predictions of a probe (mnar.probe), both for label shift: the classes are mixed otherwise in
+Two estimators from the predictions of a probe (probe.py), both for label shift: the classes are mixed otherwise in
 the pool than among the labels, but rows of one class look alike in both.
 - EM (Saerens, Latinne and Decaestecker, Neural Computation 2002) on probabilities that are first calibrated by a
-  temperature and a bias per class (mnar.calibration).
+  temperature and a bias per class (calibration.py).
 - BBSE (Lipton, Wang and Smola, ICML 2018): the shares that, through the soft confusion matrix of the labelled rows,
   give the mean prediction on the pool.
 
@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mnar.calibration import Calibration, fit_calibration, smoothed_log, softmax
-from mnar.probe import Floats, Integers, OutOfFold
+from mnar.inspect.calibration import Calibration, fit_calibration, smoothed_log, softmax
+from mnar.inspect.probe import Floats, Integers, OutOfFold
 
 MAX_BOOTSTRAP_ROWS = 20_000  # of the pool; fewer rows than it has make intervals too wide, not too narrow
 NUM_PERMUTATIONS = 999

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mnar.defaults import DATASET_DEFAULTS
-from mnar.printed_table import Column, balanced, cadr, darp, own, recipes_of
-from mnar.recipe import Recipe
+from mnar.recipes.defaults import DATASET_DEFAULTS
+from mnar.recipes.printed_table import Column, balanced, cadr, darp, own, recipes_of
+from mnar.recipes.recipe import Recipe
 
 TITLES: dict[str, str] = {
     "digits": "Every protocol in small: digits as images",

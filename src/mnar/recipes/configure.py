@@ -1,4 +1,4 @@
-"""All recipes, and what a command line makes of them: a complete configuration."""
+"""What a command line makes of a recipe, and of what was chosen beside it: a complete configuration."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mnar import paper, suites
 from mnar.config import RunConfig, own_guidance, parse_setting
-from mnar.defaults import (
+from mnar.guidances import GUIDANCES, NoGuidance, class_of
+from mnar.learners import LEARNERS
+from mnar.recipes.defaults import (
     DATASET_DEFAULTS,
     DEFAULTS,
     GUIDANCE_DEFAULTS,
@@ -18,13 +19,9 @@ from mnar.defaults import (
     PROTOCOL_SIZES,
     Sections,
 )
-from mnar.guidances import GUIDANCES, NoGuidance, class_of
-from mnar.learners import LEARNERS
-from mnar.recipe import Recipe
+from mnar.recipes.listing import RECIPES
+from mnar.recipes.recipe import Recipe
 from mnar.train_options import TrainOptions
-
-RECIPES: dict[str, Recipe] = {**paper.PAPER, **suites.SUITES}
-TITLES: dict[str, str] = {**paper.TITLES, **suites.TITLES}  # of the tables, by the first part of a recipe's name
 
 
 def configure(

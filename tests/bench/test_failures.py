@@ -10,7 +10,18 @@ import mnar.run
 from mnar import side_by_side
 from mnar.config import RunConfig
 from mnar.meters import Diverged
-from tests.benches import ABSENT, OTHER, RECIPE, Command, arguments_for, bench_in, entries, make_up, nobody, stop_at
+from tests.bench.benches import (
+    ABSENT,
+    OTHER,
+    RECIPE,
+    Command,
+    arguments_for,
+    bench_in,
+    entries,
+    make_up,
+    nobody,
+    stop_at,
+)
 
 # Cells that fail
 

@@ -8,11 +8,11 @@ import pytest
 
 from mnar.config import RunConfig, own_guidance
 from mnar.datasets import DATASETS
-from mnar.defaults import DATASET_DEFAULTS, LEARNER_DEFAULTS, PROTOCOL_SIZES
 from mnar.learners import LEARNERS
 from mnar.protocols import PROTOCOLS
-from mnar.recipe import Recipe
 from mnar.recipes import RECIPES, TITLES, configure
+from mnar.recipes.defaults import DATASET_DEFAULTS, LEARNER_DEFAULTS, PROTOCOL_SIZES
+from mnar.recipes.recipe import Recipe
 from mnar.types import Counts
 
 

@@ -1,7 +1,7 @@
 """What half-labelled data say about their missing labels: which classes they are of, how surely, and what to do.
 
 A quick classifier, the probe, is fitted to the labels fold by fold. What it predicts for labelled rows that it has not
-seen, beside what it predicts for the unlabelled ones, tells how classes are mixed among the latter (mnar.label_shift).
+seen, beside what it predicts for the unlabelled ones, tells how classes are mixed among the latter (label_shift.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mnar.image_probe import patch_features
 from mnar.inputs.encoding import TableEncoder
 from mnar.inputs.half_labeled import HalfLabeled, Table
-from mnar.label_shift import AtRandomTest, Interval, missing_at_random_test, pool_shares
-from mnar.probe import OutOfFold, gradient_boosting, out_of_fold
-from mnar.recommend import Kind, Recommendation, recommend
+from mnar.inspect.image_probe import patch_features
+from mnar.inspect.label_shift import AtRandomTest, Interval, missing_at_random_test, pool_shares
+from mnar.inspect.probe import OutOfFold, gradient_boosting, out_of_fold
+from mnar.inspect.recommend import Kind, Recommendation, recommend
 
 Progress = Callable[[int, int], None]  # steps done, of how many
 

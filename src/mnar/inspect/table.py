@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mnar.inspect import ClassFindings, Estimate, Inspection, ProbeFindings
-from mnar.recommend import SIGNIFICANT
+from mnar.inspect.inspection import ClassFindings, Estimate, Inspection, ProbeFindings
+from mnar.inspect.recommend import SIGNIFICANT
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -16,9 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mnar.bench import FIGURES, Bench, Cell, RunResult
-from mnar.bench_results import HEADINGS, circumstances, notes, row, shown, terminal_tables, write_results
+from mnar.bench.files import write_results
+from mnar.bench.rows import HEADINGS, circumstances, notes, row
+from mnar.bench.terminal import shown, terminal_tables
 from mnar.recipes import RECIPES, TITLES
-from tests.benches import OTHER, RECIPE, TINY, make_up
+from tests.bench.benches import OTHER, RECIPE, TINY, make_up
 
 SEEDS = (1, 2, 3)
 ACCURACIES = {1: 0.91, 2: 0.87, 3: 0.905}  # of the last evaluations; the very last is one less, the best one more

@@ -16,7 +16,7 @@ import pytest
 from mnar import folder, side_by_side
 from mnar.bench import Bench
 from mnar.report import read_metrics
-from tests.benches import (
+from tests.bench.benches import (
     LONG,
     OTHER,
     RECIPE,

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from mnar.image_probe import (
+from mnar.inspect.image_probe import (
     CONTRAST_FLOOR,
     GRID,
     LARGEST_SIDE,
@@ -14,8 +14,8 @@ from mnar.image_probe import (
     _whitened_patches,
     patch_features,
 )
-from mnar.inspect import _logistic_regression
-from mnar.probe import out_of_fold
+from mnar.inspect.inspection import _logistic_regression
+from mnar.inspect.probe import out_of_fold
 from mnar.types import DataSet
 
 NUM_FEATURES = 2 * NUM_FILTERS * GRID**2

@@ -1,0 +1,102 @@
+"""A cell of the paper's tables: a recipe with its runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from mnar.bench.run_result import FIGURES, RunResult
+from mnar.config import RunConfig
+from mnar.folder import CONFIG
+from mnar.recipes import RECIPES, Recipe, configure
+from mnar.report import Spread
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A recipe with its runs, and why some of them are missing."""
+
+    name: str
+    recipe: Recipe
+    folders: dict[int, Path]  # by seed
+    results: tuple[RunResult, ...]  # of the runs that have been evaluated
+    failures: dict[int, str]  # by seed
+
+    @property
+    def table(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def counted(self) -> tuple[RunResult, ...]:
+        """The runs that are done; as long as there is none, all."""
+        return tuple(result for result in self.results if result.is_done) or self.results
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """Of those counted, by figure; empty if there is none."""
+        if not self.counted:
+            return {}
+        return {figure: Spread.of(getattr(result, figure) for result in self.counted) for figure in FIGURES}
+
+    @property
+    def is_shortened(self) -> bool:
+        """Whether its runs have fewer steps than the recipe asks for."""
+        return any(result.iterations < _as_it_is(self.name).train.iterations for result in self.results)
+
+    @property
+    def num_done(self) -> int:
+        return sum(result.is_done for result in self.results)
+
+    @property
+    def missing(self) -> str:
+        """What is not done yet, in words; empty if nothing."""
+        reached = {result.seed: f"seed {result.seed} at step {result.step:,}" for result in self.results}
+        done = {result.seed for result in self.results if result.is_done}
+        waiting = {
+            seed: f"seed {seed} {'before its first evaluation' if (path / CONFIG).exists() else 'not begun'}"
+            for seed, path in self.folders.items()
+        }
+        failed = {seed: f"seed {seed} failed" for seed in self.failures}
+        states = {**waiting, **reached, **failed}
+        return ", ".join(state for seed, state in states.items() if seed not in done)
+
+
+def choose(patterns: Iterable[str]) -> list[str]:
+    """Recipes by name, by pattern ("table1/cifar10-*"), or all below a name ("table1"), in the order of the list."""
+    chosen: set[str] = set()
+    for pattern in patterns:
+        below = f"{pattern.rstrip('/')}/"
+        found = [name for name in RECIPES if fnmatchcase(name, pattern) or name.startswith(below)]
+        if not found:
+            tables = list(dict.fromkeys(name.partition("/")[0] for name in RECIPES))
+            near = difflib.get_close_matches(pattern, [*tables, *RECIPES], n=3, cutoff=0.3) or tables
+            raise ValueError(f"no recipe is called {pattern!r}; nearest: {near} (`mnar list recipes` has all)")
+        chosen.update(found)
+    if not chosen:
+        raise ValueError('no recipe was named; `mnar list recipes` has all, and "table1" means a whole table')
+    return [name for name in RECIPES if name in chosen]
+
+
+@cache
+def first_like(name: str) -> str:
+    """The first recipe with the same configuration as this one."""
+    parts = _parts(name)
+    namesakes = [other for other in RECIPES if _parts(other) == parts]
+    return next(other for other in namesakes if other == name or _as_it_is(other) == _as_it_is(name))
+
+
+@cache
+def _as_it_is(name: str) -> RunConfig:
+    return configure(recipe=name)
+
+
+@cache
+def _parts(name: str) -> tuple[Any, ...]:
+    """What two recipes share if they are the same run; cheaper to compare than configurations."""
+    sections = RECIPES[name].sections
+    return tuple(sections.get(section, {}).get("name") for section in ("dataset", "protocol", "learner", "guidance"))

@@ -1,0 +1,169 @@
+"""A bench's cells as JSON, CSV, Markdown and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mnar.bench.cell import Cell
+from mnar.bench.rows import (
+    HEADINGS,
+    HOW_TO_READ,
+    NONE,
+    by_table,
+    circumstances,
+    filled_columns,
+    mean,
+    notes,
+    row,
+    what_is_missing,
+)
+from mnar.bench.run_result import FIGURES
+from mnar.checkpoint import write_atomically
+from mnar.recipes import TITLES
+from mnar.report import read_run, render
+
+RESULTS = "results"
+PerClass = list[dict[str, Any]]  # for each step that the paper printed: ours and its own
+CLASS_SCORES = "precision / recall of the first seed (the paper's), %"
+NEAR = 0.05  # how far an evaluation may be from the step that a figure was printed for, as a share of it
+
+
+def write_results(cells: Sequence[Cell], folder: Path) -> None:
+    """All four, each whole or as it was."""
+    per_class = {cell.name: scores for cell in cells if (scores := _per_class(cell))}
+    contents = {
+        ".json": json.dumps({"cells": [_entry(cell, per_class.get(cell.name)) for cell in cells]}, indent=1),
+        ".csv": _csv(cells),
+        ".md": _markdown(cells, per_class),
+        ".html": _html(cells, per_class),
+    }
+    for kind, content in contents.items():
+        write_atomically(folder / f"{RESULTS}{kind}", content)
+
+
+def _entry(cell: Cell, per_class: PerClass | None) -> dict[str, Any]:
+    recipe = cell.recipe
+    return {
+        "recipe": cell.name,
+        "table": TITLES[cell.table],
+        "n": len(cell.counted),
+        "done": cell.num_done,
+        "ours_percent": {
+            figure: {name: None if value is None else 100 * value for name, value in asdict(spread).items()}
+            for figure, spread in cell.spreads.items()
+        },
+        "paper_percent": {
+            "accuracy": recipe.accuracy,
+            "accuracy_sd": recipe.deviation,
+            "geometric_mean": recipe.geometric_mean,
+            "geometric_mean_sd": recipe.geometric_mean_deviation,
+        },
+        "note": recipe.note,
+        "per_class": per_class,
+        "runs": [asdict(result) for result in cell.results],
+        "failures": cell.failures,
+    }
+
+
+def _csv(cells: Sequence[Cell]) -> str:
+    """Numbers in per cent, as the paper's."""
+    figures = [f"{figure}{part}" for figure in FIGURES for part in ("", "_sd")]
+    paper = ["paper_accuracy", "paper_accuracy_sd", "paper_geometric_mean", "paper_geometric_mean_sd"]
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["recipe", "n", "done", *figures, *paper, "minutes_a_run", "images_per_second", "missing"])
+    for cell in cells:
+        spreads = cell.spreads.values() or [None] * len(FIGURES)
+        ours = [value for spread in spreads for value in ((spread.mean, spread.sd) if spread else (None, None))]
+        speeds = [r.images_per_second for r in cell.counted if r.images_per_second]
+        writer.writerow(
+            [
+                cell.name,
+                len(cell.counted),
+                cell.num_done,
+                *(None if value is None else round(100 * value, 4) for value in ours),
+                cell.recipe.accuracy,
+                cell.recipe.deviation,
+                cell.recipe.geometric_mean,
+                cell.recipe.geometric_mean_deviation,
+                round(mean(r.minutes for r in cell.counted), 3) if cell.counted else None,
+                round(mean(speeds), 1) if speeds else None,
+                cell.missing,
+            ]
+        )
+    return file.getvalue()
+
+
+def _markdown(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
+    lines = ["# Results", "", circumstances(cells), "", HOW_TO_READ, ""]
+    for title, group in by_table(cells).items():
+        lines += [f"## {title}", "", *_table(HEADINGS, [row(cell) for cell in group]), ""]
+        for name in [cell.name for cell in group if cell.name in per_class]:
+            headings, *rows = _class_rows(per_class[name])
+            lines += [f"{name}: {CLASS_SCORES}", "", *_table(headings, rows), ""]
+        lines += [f"- {', '.join(names)}: {note}" for note, names in notes(group).items()]
+        lines += [f"- {missing}" for missing in what_is_missing(group)]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *rows)]
+
+
+def _class_rows(scores: PerClass) -> list[list[str]]:
+    """The headings and a row a class."""
+    headings = ["class", *(f"step {at['step']:,}" for at in scores)]
+    num_classes = len(scores[0]["paper"]["recall"])
+    return [headings, *([str(i + 1), *(_class_score(at, i) for at in scores)] for i in range(num_classes))]
+
+
+def _class_score(at: dict[str, Any], i: int) -> str:
+    ours, paper = at["ours"], at["paper"]
+    known = f"{ours['precision'][i]:.1f} / {ours['recall'][i]:.1f}" if ours else NONE
+    return f"{known} ({paper['precision'][i]} / {paper['recall'][i]})"
+
+
+def _per_class(cell: Cell) -> PerClass | None:
+    """Precision and recall at the steps that the paper printed them for, per cent; ours of the first seed."""
+    if not cell.recipe.per_class or not cell.counted:
+        return None
+    try:
+        lines = read_run(cell.folders[cell.counted[0].seed]).lines
+    except ValueError:  # damaged since; its result was kept
+        lines = []
+    scores = []
+    for step, printed in cell.recipe.per_class.items():
+        near = [line for line in lines if abs(line["step"] - step) <= NEAR * step]
+        nearest = min(near, key=lambda line: abs(line["step"] - step), default=None)
+        ours = {name: [100 * value for value in nearest["test"][name]] for name in printed._fields} if nearest else None
+        scores.append({"step": step, "ours": ours, "paper": printed._asdict()})
+    return scores
+
+
+def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
+    tables = [
+        {
+            "title": title,
+            "rows": [row(cell)._asdict() for cell in group],
+            "columns": filled_columns([row(cell) for cell in group]),
+            "per_class": {cell.name: _class_rows(per_class[cell.name]) for cell in group if cell.name in per_class},
+            "notes": notes(group),
+            "missing": what_is_missing(group),
+        }
+        for title, group in by_table(cells).items()
+    ]
+    return render(
+        "bench.html.j2",
+        headings=HEADINGS._asdict(),
+        tables=tables,
+        class_scores=CLASS_SCORES,
+        how_to_read=HOW_TO_READ,
+        circumstances=circumstances(cells),
+    )

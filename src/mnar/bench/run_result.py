@@ -1,0 +1,109 @@
+"""What one run of a bench came to, read once and kept beside its folder, and why one failed.
+
+RUN.json     what a run that is done came to
+RUN.failed   why the last attempt failed
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from traceback import format_exception
+from typing import Any
+
+from mnar.checkpoint import write_atomically
+from mnar.config import RunConfig, settings_of
+from mnar.evaluate import headline
+from mnar.folder import CONFIG, MODEL
+from mnar.report import how_fast, read_metrics, read_run
+from mnar.side_by_side import check_reusable
+
+RESULT, FAILED = ".json", ".failed"
+FIGURES = ("accuracy_median_last_20", "accuracy_final", "accuracy_best_on_test", "geometric_mean")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one run came to, so far."""
+
+    seed: int
+    step: int
+    iterations: int
+    is_done: bool
+    accuracy_median_last_20: float
+    accuracy_final: float
+    accuracy_best_on_test: float
+    geometric_mean: float
+    minutes: float
+    images_per_second: float | None
+    device: str
+    commit: str | None
+
+
+def result_of(path: Path, config: RunConfig) -> RunResult | None:
+    """What a run has come to; None before its first evaluation."""
+    kept = kept_result(path, config)
+    if kept is not None or not (path / CONFIG).exists():
+        return kept
+    check_reusable(path, config)
+    return _read_result(path) if read_metrics(path) else None
+
+
+def keep_result(path: Path, config: RunConfig) -> None:
+    """Write down what a run came to if it is done, so that nobody need read all of it again."""
+    if (path / MODEL).exists():
+        with suppress(ValueError):  # damaged: whoever asks for the result is told
+            check_reusable(path, config)
+            result = {"settings": _settings(config), "result": asdict(_read_result(path))}
+            write_atomically(path.with_suffix(RESULT), json.dumps(result, indent=1))
+
+
+def kept_result(path: Path, config: RunConfig) -> RunResult | None:
+    """What a run that is done came to, if that was read before."""
+    kept = path.with_suffix(RESULT)
+    if not (kept.exists() and (path / MODEL).exists()):
+        return None
+    try:
+        entries = json.loads(kept.read_text())
+        return RunResult(**entries["result"]) if entries["settings"] == _settings(config) else None
+    except (ValueError, KeyError, TypeError):  # damaged, or of another version: it is made again
+        return None
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """As JSON gives it back."""
+    settings: dict[str, Any] = json.loads(json.dumps(settings_of(config.to_dict()), default=str))
+    return settings
+
+
+def _read_result(path: Path) -> RunResult:
+    run = read_run(path)
+    scores, (minutes, images_per_second) = headline(run.lines), how_fast(run)
+    return RunResult(
+        seed=run.config["seed"],
+        step=run.lines[-1]["step"],
+        iterations=run.config["train"]["iterations"],
+        is_done=(path / MODEL).exists(),
+        accuracy_median_last_20=scores["accuracy_median_last_20"],
+        accuracy_final=scores["accuracy_final"],
+        accuracy_best_on_test=scores["accuracy_best_on_test"],
+        geometric_mean=scores["geometric_mean"],
+        minutes=minutes,
+        images_per_second=images_per_second,
+        device=run.environment["device"],
+        commit=run.environment["commit"],
+    )
+
+
+def note_failure(path: Path, error: Exception) -> None:
+    """In a line for the tables, and where it happened for whoever looks for the cause."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path.with_suffix(FAILED), f"{in_a_line(error)}\n{''.join(format_exception(error))}")
+
+
+def in_a_line(error: Exception) -> str:
+    text = str(error).partition("\n")[0]
+    says_enough = isinstance(error, ValueError | OSError) and text
+    return text if says_enough else f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -1,0 +1,11 @@
+"""What half-labelled data say about their missing labels."""
+
+from mnar.inspect.inspection import (
+    ClassFindings,
+    Estimate,
+    Inspection,
+    ProbeFindings,
+    inspect_data,
+)
+
+__all__ = ["ClassFindings", "Estimate", "Inspection", "ProbeFindings", "inspect_data"]
