@@ -70,6 +70,22 @@ def test_a_variant_tried_in_one_setting_alone_has_no_bar(two_protocols: list[Run
     assert len(figure.axes[0].patches) == 4
 
 
+def test_bars_and_points_of_runs_that_are_not_finished_are_marked() -> None:
+    runs = [
+        under(protocol, run_with("fixmatch", "prg", accuracy=2 * [alpha / 20], alpha=alpha))
+        for protocol in (OWN, REVERSED)
+        for alpha in (0.1, 1.0, 10.0)
+    ]
+    runs[1].lines.pop()
+    bars, lines = bars_by_setting(by_setting(runs)), sweeps(by_setting(runs))
+    assert bars is not None
+    assert [patch.get_alpha() is not None for patch in bars.axes[0].patches] == [run is runs[1] for run in runs]
+    assert lines is not None
+    for axes in lines.axes:
+        hollow = [line.get_xydata().tolist() for line in axes.lines if line.get_markerfacecolor() == "white"]
+        assert hollow == [[[1.0, 5.0]]]
+
+
 def test_a_sweep_is_a_line_of_means_over_seeds_against_the_one_setting_that_differs() -> None:
     runs = [
         run_with("fixmatch", "prg", accuracy=[alpha / 20 + spread], geometric_mean=[0.25], alpha=alpha, seed=seed)

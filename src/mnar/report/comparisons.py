@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SCORES = {"accuracy_median_last_20": "Test accuracy", "geometric_mean": "Geometric mean of recalls"}
 HATCHES = dict(zip(LINE_STYLES, (None, "////", "...."), strict=True))  # for those past the end of the palette
+PALE = 0.45  # for methods none of whose runs is finished
 FEWEST_VALUES = 3  # of a setting; through two points any line goes
 MOST_CLASSES_WITH_NUMBERS = 12  # above the bars of half a figure's width
 
@@ -57,8 +58,9 @@ def bars_by_setting(settings: Sequence[Setting]) -> Figure | None:
                 spread = getattr(row(method), key)
                 bar = panel.barh(place, 100 * spread.mean, 0.9, xerr=_percent_of(spread.sd), **whisker)
                 bar.set_label(method.name)
+                look = {"facecolor": method.colour, "hatch": HATCHES[method.line_style]}
                 for patch in bar:
-                    patch.set(facecolor=method.colour, edgecolor="white", hatch=HATCHES[method.line_style], linewidth=0)
+                    patch.set(edgecolor="white", linewidth=0, alpha=PALE if method.progress else None, **look)
         panel.set(title=title, xlabel="%", xlim=(0, 100))
         panel.set_yticks(middles, [textwrap.fill(setting.name, 26) for setting in shown])
         panel.tick_params(axis="y", length=0)
@@ -122,6 +124,7 @@ class Line(NamedTuple):
     name: str
     values: list[float]
     rows: list[Row]
+    is_finished: list[bool]
     colour: str
     style: str
 
@@ -154,7 +157,8 @@ def _lines(settings: Sequence[Setting], name: str) -> list[Line]:
         told_by = {each: rest.get(each) for each in differing(namesakes)}
         style = LINE_STYLES[namesakes.index(rest) % len(LINE_STYLES)]
         rows = [row(method) for method in line.values()]
-        drawn.append(Line(told_apart(label, told_by), list(line), rows, _colour(line.values()), style))
+        is_finished = [not method.progress for method in line.values()]
+        drawn.append(Line(told_apart(label, told_by), list(line), rows, is_finished, _colour(line.values()), style))
     return drawn
 
 
@@ -170,8 +174,11 @@ def _colour(variants: Iterable[Method]) -> str:
 def _errors(axes: Axes, line: Line, key: str) -> None:
     spreads = [getattr(each, key) for each in line.rows]
     means, deviations = [100 * spread.mean for spread in spreads], [_percent_of(spread.sd) for spread in spreads]
-    look: dict[str, Any] = {"color": line.colour, "linestyle": line.style, "marker": "o", "markersize": 4, "capsize": 2}
-    axes.errorbar(line.values, means, deviations, label=line.name, **look)
+    look: dict[str, Any] = {"color": line.colour, "marker": "o", "markersize": 4}
+    axes.errorbar(line.values, means, deviations, label=line.name, linestyle=line.style, capsize=2, **look)
+    for value, mean, is_finished in zip(line.values, means, line.is_finished, strict=True):
+        if not is_finished:
+            axes.plot(value, mean, markerfacecolor="white", zorder=3, **look)
 
 
 def _percent_of(deviation: float | None) -> float:

@@ -62,15 +62,16 @@ OVERVIEWS = (
         comparisons.bars_by_setting,
         "Methods by setting",
         "Medians of the last evaluations, means over seeds; a whisker is a standard deviation between seeds. A method "
-        "that is strong in one setting and weak in another depends on what the labels say about the pool. Variants of "
-        "a method that were tried in one setting alone have no bar; the table has them.",
+        "that is strong in one setting and weak in another depends on what the labels say about the pool. A pale bar "
+        "is of runs that are not finished. Variants of a method that were tried in one setting alone have no bar; the "
+        "table has them.",
         is_panel_each=False,
     ),
     Plate(
         comparisons.sweeps,
         "Scores along a setting",
         "Medians of the last evaluations, means over seeds, with a standard deviation between seeds; along a line "
-        "nothing differs but the setting below it.",
+        "nothing differs but the setting below it. A hollow point is of runs that are not finished.",
         is_panel_each=False,
     ),
     Plate(
