@@ -318,6 +318,14 @@ def test_sizes_of_a_protocol_are_cifar10s_where_nothing_smaller_is_needed_and_th
     assert (options["n1"], options["m1"]) == (40, 50)
 
 
+def test_mixmatch_weighs_the_unlabelled_loss_of_cifar100_as_its_paper_does_unless_told_otherwise() -> None:
+    recipe = "table1/cifar100-cadr-g50/mixmatch"
+    assert configure(recipe=recipe).learner.options["unlabeled_weight"] == 150
+    assert configure(dataset="cifar10", learner="mixmatch").learner.options["unlabeled_weight"] == 75
+    chosen = configure(recipe=recipe, settings=["learner.unlabeled_weight=10"])
+    assert chosen.learner.options["unlabeled_weight"] == 10
+
+
 def test_configuring_changes_no_recipe() -> None:
     def tables() -> str:
         own = {learner: LEARNERS[learner].default_guidance for learner in LEARNERS}

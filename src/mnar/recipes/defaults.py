@@ -78,6 +78,7 @@ LEARNER_DEFAULTS: dict[str, Sections] = {
 }
 # What suits neither the learner elsewhere nor the data set otherwise.
 PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {
+    ("mixmatch", "cifar100"): {"learner": {"name": "mixmatch", "unlabeled_weight": 150.0}},  # as its paper has it
     # Twenty networks of 45 steps would learn nothing, and with its paper's limits ever fewer classes are selected.
     ("ups", "digits"): {
         "model": {"dropout": 0.1},
