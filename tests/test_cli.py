@@ -221,7 +221,7 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
             "train --protocol fair",
             r"unknown protocol 'fair'; choose from \['balanced', 'cadr', 'darp', 'found', 'own'\]",
         ),
-        ("train --recipe table1/cifar10", r"unknown recipe 'table1/cifar10'; nearest: \['table1/cifar10"),
+        ("train --recipe table1/cifar10", r"no recipe is called 'table1/cifar10'; nearest: \['table1/cifar10"),
         ("train --set guidance.beta=3", r"unknown option of guidance prg: 'beta'; choose from \['alpha',"),
         ("train --set alpha=3", r"SECTION\.OPTION=VALUE, e\.g\. guidance\.alpha=3"),
         ("train --set optimizer.lr=3", r"unknown section 'optimizer'.*choose from \["),

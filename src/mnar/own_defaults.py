@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-Sections = dict[str, Any]
+from mnar.recipes.defaults import Sections
 
 FEWEST_PIXELS = 4  # of a side, for a convolutional network
 

@@ -340,9 +340,9 @@ def test_configuring_changes_no_recipe() -> None:
 
 
 def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"unknown recipe .*-g20/fixmatch\+prg'.*mnar list recipes"):
+    with pytest.raises(ValueError, match=r"no recipe is called .*-g20/fixmatch\+prg'.*mnar list recipes"):
         configure(recipe="table1/cifar10-cadr-g20/fixmatch+prgg")
-    with pytest.raises(ValueError, match=r"unknown recipe 'zzz'.*mnar list recipes"):
+    with pytest.raises(ValueError, match=r"no recipe is called 'zzz'.*mnar list recipes"):
         configure(recipe="zzz")
 
 

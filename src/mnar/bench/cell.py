@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +12,7 @@ from typing import Any
 from mnar.bench.run_result import FIGURES, RunResult
 from mnar.config import RunConfig
 from mnar.folder import CONFIG
-from mnar.recipes import RECIPES, Recipe, configure
+from mnar.recipes import RECIPES, TITLES, Recipe, configure, no_recipe
 from mnar.report import Spread
 
 
@@ -73,9 +72,7 @@ def choose(patterns: Iterable[str]) -> list[str]:
         below = f"{pattern.rstrip('/')}/"
         found = [name for name in RECIPES if fnmatchcase(name, pattern) or name.startswith(below)]
         if not found:
-            tables = list(dict.fromkeys(name.partition("/")[0] for name in RECIPES))
-            near = difflib.get_close_matches(pattern, [*tables, *RECIPES], n=3, cutoff=0.3) or tables
-            raise ValueError(f"no recipe is called {pattern!r}; nearest: {near} (`mnar list recipes` has all)")
+            raise no_recipe(pattern, [*TITLES, *RECIPES])
         chosen.update(found)
     if not chosen:
         raise ValueError('no recipe was named; `mnar list recipes` has all, and "table1" means a whole table')

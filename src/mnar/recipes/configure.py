@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from mnar.recipes.defaults import (
     PROTOCOL_SIZES,
     Sections,
 )
-from mnar.recipes.listing import RECIPES
 from mnar.recipes.recipe import Recipe
+from mnar.recipes.tables import RECIPES, no_recipe
 from mnar.train_options import TrainOptions
 
 
@@ -138,10 +137,7 @@ def _nested(option: str, value: Any) -> Sections:
 
 def _recipe(name: str) -> Recipe:
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=3, cutoff=0.3)
-        raise ValueError(
-            f"unknown recipe {name!r}; nearest: {near or sorted(RECIPES)[:3]} (`mnar list recipes` has all)"
-        )
+        raise no_recipe(name, list(RECIPES))
     return RECIPES[name]
 
 

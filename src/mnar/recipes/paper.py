@@ -5,7 +5,7 @@ Duan et al., "Towards Semi-supervised Learning with Non-random Missing Labels", 
 
 from __future__ import annotations
 
-from mnar.recipes.printed_table import OWN_COLUMNS, QUOTED, balanced, cadr, darp, own, recipes_of
+from mnar.recipes.printed_table import OWN_SETTINGS, QUOTED, balanced, cadr, darp, own, recipes_of
 from mnar.recipes.recipe import Recipe
 from mnar.recipes.supplement import SUPPLEMENT, SUPPLEMENT_TITLES
 
@@ -68,7 +68,7 @@ fixmatch+prg_last 85.66±5.93 77.85±1.86  92.80±1.44 64.00±5.02  60.41±1.01 
         "‡": "Seeds decide: the authors' README has 91.65 for seed 1. Take five or more.",
         "§": "The supplement's table of distribution alignment has 33.10.",
     }
-    return recipes_of("table2", OWN_COLUMNS, text, footnotes)
+    return recipes_of("table2", OWN_SETTINGS, text, footnotes)
 
 
 def _geometric_means() -> dict[str, Recipe]:

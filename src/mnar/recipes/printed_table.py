@@ -20,45 +20,45 @@ _FIGURE = r"(\d+\.\d+)(?:±(\d+\.\d+))?"
 _CELL = re.compile(rf"(?:{_FIGURE})?(?:/{_FIGURE})?\??([{_MARKS}]*)")
 
 
-class Column(NamedTuple):
-    """A setting: the data, and who keeps a label."""
+class Setting(NamedTuple):
+    """A column: the data, and who keeps a label."""
 
     name: str
     dataset: str
     protocol: Sections
 
 
-def cadr(dataset: str, gamma: int) -> Column:
+def cadr(dataset: str, gamma: int) -> Setting:
     return _setting(f"cadr-g{gamma}", dataset, {"name": "cadr", "gamma": gamma})
 
 
-def own(dataset: str, num_labels: int, n1: int, gamma_u: int | None = None) -> Column:
+def own(dataset: str, num_labels: int, n1: int, gamma_u: int | None = None) -> Setting:
     protocol = {"name": "own", "num_labels": num_labels, "n1": n1}
     return _with_gamma_u(_setting(f"own-n{num_labels}-{n1}", dataset, protocol), gamma_u)
 
 
-def balanced(dataset: str, num_labels: int, gamma_u: int | None = None) -> Column:
+def balanced(dataset: str, num_labels: int, gamma_u: int | None = None) -> Setting:
     protocol = {"name": "balanced", "num_labels": num_labels}
     return _with_gamma_u(_setting(f"balanced-n{num_labels}", dataset, protocol), gamma_u)
 
 
-def darp(dataset: str, gamma_l: int, gamma_u: int, *, reverse: bool = False) -> Column:
+def darp(dataset: str, gamma_l: int, gamma_u: int, *, reverse: bool = False) -> Setting:
     protocol = {"name": "darp", "gamma_l": gamma_l, "gamma_u": gamma_u, "reverse": reverse}
     return _setting(f"darp-l{gamma_l}-u{gamma_u}{'-reversed' if reverse else ''}", dataset, protocol)
 
 
-def _setting(protocol_name: str, dataset: str, protocol: Sections) -> Column:
-    return Column(f"{dataset.removesuffix('_tabular').replace('_', '-')}-{protocol_name}", dataset, protocol)
+def _setting(protocol_name: str, dataset: str, protocol: Sections) -> Setting:
+    return Setting(f"{dataset.removesuffix('_tabular').replace('_', '-')}-{protocol_name}", dataset, protocol)
 
 
-def _with_gamma_u(setting: Column, gamma_u: int | None) -> Column:
+def _with_gamma_u(setting: Setting, gamma_u: int | None) -> Setting:
     if gamma_u is None:
         return setting
-    return Column(f"{setting.name}-u{gamma_u}", setting.dataset, {**setting.protocol, "gamma_u": gamma_u})
+    return Setting(f"{setting.name}-u{gamma_u}", setting.dataset, {**setting.protocol, "gamma_u": gamma_u})
 
 
 # Of Table 2 and of the supplement.
-OWN_COLUMNS = (
+OWN_SETTINGS = (
     *(own("cifar10", num_labels, n1) for num_labels, n1 in ((40, 10), (40, 20), (250, 100), (250, 200))),
     *(own("cifar100", 2500, n1) for n1 in (100, 200)),
     *(own("mini_imagenet", 1000, n1) for n1 in (40, 80)),
@@ -67,7 +67,7 @@ OWN_COLUMNS = (
 
 def recipes_of(
     table: str,
-    settings: Iterable[Column],
+    settings: Iterable[Setting],
     text: str,
     footnotes: Mapping[str, str] | None = None,
     variants: Mapping[str, Sections] | None = None,
@@ -85,7 +85,7 @@ def recipes_of(
     return recipes
 
 
-def _sections(setting: Column, method: str, variants: Mapping[str, Sections]) -> Sections:
+def _sections(setting: Setting, method: str, variants: Mapping[str, Sections]) -> Sections:
     learner, _, guided = method.partition("+")
     guidance, _, variant = guided.partition("-")
     guided_by = {"guidance": {"name": guidance, **(variants[variant] if variant else {})}} if guidance else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnar.recipes.defaults import DATASET_DEFAULTS
-from mnar.recipes.printed_table import Column, balanced, cadr, darp, own, recipes_of
+from mnar.recipes.printed_table import Setting, balanced, cadr, darp, own, recipes_of
 from mnar.recipes.recipe import Recipe
 
 TITLES: dict[str, str] = {
@@ -25,14 +25,14 @@ def _small(table: str, dataset: str, methods: tuple[str, ...]) -> dict[str, Reci
 def _agreement() -> dict[str, Recipe]:
     """CIFAR with human labels, where a label is kept only if annotators agree."""
     names = {"cifar10n": "cifar10n_agreement", "cifar100n": "cifar100n_agreement"}
-    columns = [Column(name, dataset, DATASET_DEFAULTS[dataset]["protocol"]) for name, dataset in names.items()]
+    settings = [Setting(name, dataset, DATASET_DEFAULTS[dataset]["protocol"]) for name, dataset in names.items()]
     guidances = ("prg", "prg_last", "cadr", "simpro", "cdmad")
-    return _unprinted("agreement", columns, ("supervised", "fixmatch", *(f"fixmatch+{name}" for name in guidances)))
+    return _unprinted("agreement", settings, ("supervised", "fixmatch", *(f"fixmatch+{name}" for name in guidances)))
 
 
-def _unprinted(table: str, columns: list[Column], methods: tuple[str, ...]) -> dict[str, Recipe]:
-    """Every method in every column."""
-    return recipes_of(table, columns, "\n".join(f"{method} {'? ' * len(columns)}" for method in methods))
+def _unprinted(table: str, settings: list[Setting], methods: tuple[str, ...]) -> dict[str, Recipe]:
+    """Every method in every setting."""
+    return recipes_of(table, settings, "\n".join(f"{method} {'? ' * len(settings)}" for method in methods))
 
 
 SUITES: dict[str, Recipe] = {

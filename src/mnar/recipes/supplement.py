@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mnar.recipes.printed_table import OWN_COLUMNS, QUOTED, balanced, cadr, recipes_of
+from mnar.recipes.printed_table import OWN_SETTINGS, QUOTED, balanced, cadr, recipes_of
 from mnar.recipes.recipe import ClassScores, Recipe
 
 SUPPLEMENT_TITLES: dict[str, str] = {
@@ -28,7 +28,7 @@ fixmatch+prg_last               85.66 77.85 92.80 64.00 60.41 43.80 39.84 33.10�
         "†": "The gain over FixMatch is printed as 7.069; it is 7.06.",
         "‡": "Table 2 has 33.17 for the same cell.",
     }
-    return recipes_of("da", OWN_COLUMNS, text, footnotes)
+    return recipes_of("da", OWN_SETTINGS, text, footnotes)
 
 
 def _gamma_u() -> dict[str, Recipe]:
@@ -109,7 +109,7 @@ flexmatch+prg      92.17 88.46 93.95 69.88 65.29  50.31 41.02 36.59
 flexmatch+prg_last 91.03 89.42 92.94 67.07 64.66* 48.82 41.25 35.16
 """
     footnotes = {"*": "Printed as a loss of 3.17 against FlexMatch; it is a gain."}
-    return recipes_of("flexmatch", OWN_COLUMNS, text, footnotes)
+    return recipes_of("flexmatch", OWN_SETTINGS, text, footnotes)
 
 
 def _conventional() -> dict[str, Recipe]:
