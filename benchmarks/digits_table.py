@@ -45,7 +45,8 @@ def main() -> None:
     run_all(configs, lambda share: None)
     print(f"{time.monotonic() - began:.0f} s\n\n| method | accuracy | geometric mean |\n| --- | --- | --- |")
     for row in summary([read_run(path) for path in configs]):
-        print(f"| {row.method} | {row.accuracy_median_last_20.percent} | {row.geometric_mean.percent} |")
+        scores = row.headline
+        print(f"| {row.method} | {scores.accuracy_median_last_20.percent} | {scores.geometric_mean.percent} |")
 
 
 if __name__ == "__main__":

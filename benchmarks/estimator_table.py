@@ -2,9 +2,12 @@
 
     python benchmarks/estimator_table.py letter.npz                       # 260 labels, 5 seeds
     python benchmarks/estimator_table.py letter.npz --labels 520 --gamma 1 --methods MNARClassifier LabelSpreading
+    python benchmarks/estimator_table.py letter.npz --labels 520 --alike --guidances none cadr simpro
 
 The file holds X and y, all labelled. A fifth of the rows is for testing; of the others, class c keeps labels in
-proportion to gamma^(-c / (k - 1)), but one at least, and the rest is the pool. The baselines get standardised columns.
+proportion to gamma^(-c / (k - 1)), but one at least, and the rest is the pool. With --alike these others are thinned in
+the same proportion first, so that the pool is mixed as the labels are; the rows for testing are not. With --guidances,
+MNARClassifier is compared with itself. All get standardised columns.
 """
 
 from __future__ import annotations
@@ -66,6 +69,17 @@ def label_counts(num_classes: int, num_labels: int, gamma: float) -> npt.NDArray
     return counts
 
 
+def guided(guidance: str) -> Method:
+    return Method(lambda seed: MNARClassifier(guidance=guidance, random_state=seed), True)
+
+
+def thinned(classes: npt.NDArray[np.int64], gamma: float) -> npt.NDArray[np.int64]:
+    """Rows of which class c has gamma^(-c / (k - 1)) of what it had."""
+    shares = long_tail(int(classes.max()) + 1, 1.0, gamma, "gamma")
+    members = [np.flatnonzero(classes == c) for c in range(len(shares))]
+    return np.concatenate([rows[: round(share * len(rows))] for rows, share in zip(members, shares, strict=True)])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -73,18 +87,24 @@ def main() -> None:
     parser.add_argument("--gamma", type=float, default=20.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--guidances", nargs="+", help="of MNARClassifier, instead of methods")
+    parser.add_argument("--alike", action="store_true", help="the pool as skewed as the labels")
     arguments = parser.parse_args()
     with np.load(arguments.data) as arrays:
         x, truth = arrays["X"].astype(np.float64), np.unique(arrays["y"], return_inverse=True)[1]
 
     print("| method | balanced accuracy on the pool, % | on the test part, % | fit, CPU s |\n| --- | --- | --- | --- |")
     warnings.simplefilter("ignore", ConvergenceWarning)
-    for name in arguments.methods:
-        method = METHODS[name]
+    methods = {name: METHODS[name] for name in arguments.methods}
+    if arguments.guidances:
+        methods = {f"MNARClassifier, {guidance}": guided(guidance) for guidance in arguments.guidances}
+    for name, method in methods.items():
         scores = []
         for seed in arguments.seeds:
             rng = np.random.default_rng(seed)
             test, train = np.split(rng.permutation(len(x)), [len(x) // 5])
+            if arguments.alike:
+                train = train[thinned(truth[train], arguments.gamma)]
             y = np.full(len(train), -1)
             for c, count in enumerate(label_counts(int(truth.max()) + 1, arguments.labels, arguments.gamma)):
                 y[rng.choice(np.flatnonzero(truth[train] == c), count, replace=False)] = c

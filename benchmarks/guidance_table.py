@@ -62,10 +62,10 @@ def main() -> None:
         print(f"\n{situation}\n\n| guidance | accuracy | geometric mean | final | the paper's |\n{'| --- ' * 5}|")
         for guidance in arguments.guidances:
             records = [read_run(path) for path in runs if path.parent.name == situation and _is(path, guidance)]
-            (row,) = summary(records)
+            scores = summary(records)[0].headline
             cell = RECIPES.get(f"table1/{arguments.dataset}-cadr-g20/{_method(guidance)}")
             printed = cell.printed if cell and situation == "uniform" else "–"
-            figures = (row.accuracy_median_last_20, row.geometric_mean, row.accuracy_final)
+            figures = (scores.accuracy_median_last_20, scores.geometric_mean, scores.accuracy_final)
             print(f"| {guidance} | {' | '.join(figure.percent for figure in figures)} | {printed} |")
             table[f"{situation}/{guidance}"] = [figure.percent for figure in figures]
     (arguments.out / "table.json").write_text(json.dumps(table, indent=1))

@@ -21,7 +21,8 @@ import torch
 import mnar.run
 from mnar import checkpoint
 from mnar.config import RunConfig
-from mnar.folder import CONFIG, STATE, RunRecorder, Silent, StopFlag, read_config
+from mnar.folder import RunRecorder, Silent, StopFlag, read_config
+from mnar.run_files import CONFIG, STATE
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import Selection
 

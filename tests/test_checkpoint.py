@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -235,3 +236,9 @@ def test_what_is_no_damage_is_not_called_damage_and_no_older_checkpoint_is_taken
     monkeypatch.setattr(torch, "load", fail)
     with pytest.raises(type(error)):
         load(two_saved)
+
+
+def test_a_write_that_fails_names_the_file_that_it_was_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: no_space())
+    with pytest.raises(OSError, match=rf"No space left on device: '{re.escape(str(tmp_path / 'report.html'))}'"):
+        write_atomically(tmp_path / "report.html", "text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from multiprocessing import active_children
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -25,12 +26,13 @@ from mnar import checkpoint, cli, own_training, side_by_side
 from mnar import demo as mnar_demo
 from mnar import run as mnar_run
 from mnar.guidances import GUIDANCES
+from mnar.inputs import HalfLabeled, read_data
 from mnar.learners import LEARNERS
-from mnar.recipes import RECIPES
-from mnar.report import read_metrics
+from mnar.recipes import RECIPES, TITLES
+from mnar.run_files import read_metrics
 from tests.own_data import NAMES, TABLE_COUNTS, write_images, write_table
 
-COMMANDS = ("demo", "inspect", "train", "eval", "report", "list")
+COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback]
 TINY = [
     *("--set", "engine.device=cpu"),
     *("--set", "model.width=4"),
@@ -121,7 +123,7 @@ def test_engine_settings_reach_eval_and_resume_and_others_are_refused(mnar: Mnar
 def test_list_shows_every_part_with_its_options(mnar: Mnar) -> None:
     listed = mnar("list")
     assert listed.code == 0
-    for name in (*LEARNERS, *GUIDANCES, *RECIPES):
+    for name in (*LEARNERS, *GUIDANCES, *TITLES):
         assert f"  {name} " in listed.output
     assert "alpha=1.0" in listed.output
     for section, option in (
@@ -135,10 +137,21 @@ def test_list_shows_every_part_with_its_options(mnar: Mnar) -> None:
         assert f"--set {section}.OPTION=VALUE" in alone
         assert option in alone
         assert "alpha" not in alone
-    assert "94.04 ± 0.18" in listed.output
+    assert not any(name in listed.output for name in RECIPES), "hundreds of lines, asked for on their own"
     guidances = mnar("list", "guidances")
     assert "prg_last" in guidances.output
     assert "--set learner.OPTION=VALUE" not in guidances.output
+
+
+def test_list_recipes_has_all_of_them_or_those_that_a_name_or_pattern_chooses(mnar: Mnar) -> None:
+    recipes = mnar("list", "recipes").output
+    assert all(f"  {name} " in recipes for name in RECIPES)
+    assert "94.04 ± 0.18" in recipes
+    some = mnar("list", "recipes", "table1/*g20/fixmatch").output
+    shown = [name for name in RECIPES if f"  {name} " in some]
+    assert shown == [name for name in RECIPES if name.startswith("table1/") and "-g20/fixmatch" in name]
+    guidances = mnar("list", "guidances", "prg").output
+    assert [name for name in GUIDANCES if f"  {name} " in guidances] == ["prg", "prg_last"]
 
 
 def test_list_says_whose_a_guidance_is_and_which_learners_it_can_be_chosen_with(mnar: Mnar) -> None:
@@ -234,7 +247,10 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --set train.batch_unlabeled=5000", r"there are 1297 unlabelled samples .*choose at most 1297"),
         ("train --iterations 0", r"train\.iterations is 0; it must be at least 1"),
         ("train --seed -1", "seed is -1; choose one from 0"),
-        ("train --dataset cifar10 --data nowhere", r"data set 'cifar10' is not in /.*/nowhere: .*--data"),
+        (
+            "train --dataset cifar10 --data nowhere",
+            r"data set 'cifar10' is not in /.*/nowhere \(there is no such folder\): .*--data",
+        ),
         ("train --dataset npz", "--data"),
         ("train --dataset own", "data set 'own' is a folder or a file of yours; name it: `mnar train DATA`"),
         ("train --learner supervised --guidance prg", "supervised makes no pseudo-labels to guide; .*--guidance none"),
@@ -247,7 +263,16 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("train --resume nothing --seed 0", "leave out --seed"),
         ("eval nothing", "nothing is not a run folder"),
         ("report nothing", "no run folder at nothing"),
+        ("report nothing --out .", r"--out \. is a folder; name the file to write, e\.g\. --out report\.html"),
         ("list animals", r"nothing called 'animals' to list; choose from \['datasets'"),
+        ("train --iterations 30 --set train.iterations=50", "leave one of them out"),
+        ("train --guidance none --set guidance.alpha=3", "unknown option of guidance none: 'alpha'; it has none"),
+        (
+            "train --dataset cifar10",
+            r"was looked for in the folder data, since --data names no other \(there is no such",
+        ),
+        ("list recipes tabel1", r"no recipe is called 'tabel1'; nearest: \['table1'"),
+        ("list guidances grp", r"none of the guidances begins with 'grp'; choose from \['none'"),
         ("train --learner [/red]", r"unknown learner '\[/red\]'"),
         ("train --learner [fix]match", r"unknown learner '\[fix\]match'"),
     ],
@@ -261,6 +286,21 @@ def test_what_a_user_gets_wrong_is_one_error_with_its_remedy_and_no_traceback(
     assert outcome.errors.startswith("error: ")
     assert "Traceback" not in outcome.errors
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+def test_what_the_system_refuses_is_named_with_a_remedy(mnar: Mnar, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").touch()
+    assert (
+        mnar("bench", "digits", "--out", "file").errors == "error: file: File exists; it is no folder; choose another\n"
+    )
+
+    def full(path: Path, content: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("mnar.run.checkpoint.write_atomically", full)
+    outcome = mnar("train", "--iterations", 3, "--out", "run", *TINY)
+    assert outcome.code == 1
+    assert "run/config.yaml: No space left on device; free some space, then repeat the command" in outcome.errors
 
 
 @pytest.mark.parametrize("arguments", ["trian", "train --lerner fixmatch", "train --iterations many", "eval"])
@@ -397,6 +437,32 @@ def test_engine_settings_reach_all_that_comes_after_a_resumed_run_on_ones_own_da
     assert resumed.code == 0, resumed.errors
 
 
+@pytest.mark.usefixtures("without_report")
+@pytest.mark.parametrize("by_name", [False, True])
+def test_data_of_ones_own_are_read_once_in_a_run_and_once_when_it_goes_on_and_either_ends_with_a_verdict(
+    mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_name: bool
+) -> None:
+    reads: list[Path] = []
+
+    def counted(source: Path, **options: Any) -> HalfLabeled:
+        reads.append(source)
+        return read_data(source, **options)
+
+    for module in (own_training, sys.modules["mnar.datasets.own"]):
+        monkeypatch.setattr(module, "read_data", counted)
+    write_table(tmp_path / "animals.csv")
+    as_a_data_set = ("--dataset", "own", "--data", "animals.csv", "--learner", "pseudo_label", "--guidance", "cadr")
+    named = (*as_a_data_set, "--set", "dataset.label=kind") if by_name else ("animals.csv", "--label", "kind")
+    trained = mnar("train", *named, *OWN)
+    assert trained.code == 0, trained.errors
+    run = "runs/animals-pseudo_label-cadr-seed1"
+    resumed = mnar("train", "--resume", run)
+    assert resumed.code == 0, resumed.errors
+    assert len(reads) == 2
+    for outcome in (trained, resumed):
+        assert re.search(rf"^balanced accuracy .*\nlabels for the rest: {run}/predictions.csv$", outcome.output, re.M)
+
+
 @pytest.mark.usefixtures("without_report", "sources")
 def test_the_learner_named_as_the_remedy_trains_where_every_row_has_a_label(mnar: Mnar) -> None:
     outcome = mnar("train", "everybody.csv", *OWN_TABLE, "--learner", "supervised")
@@ -509,6 +575,16 @@ def test_a_run_whose_reader_left_goes_on_and_sigterm_saves_it_and_names_the_comm
     stopped = re.match(r"stopped at step (\d+) of 100000; saved\. Go on with: mnar train --resume run\n", errors)
     assert stopped, errors
     assert checkpoint.load(tmp_path / "run/state.pt")[0]["steps_done"] == int(stopped[1])
+
+
+def test_ctrl_c_is_answered_with_a_word_and_its_exit_code(mnar: Mnar, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped_while_looking(*arguments: object, **options: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+
+    monkeypatch.setattr(own_training, "inspect_own", stopped_while_looking)
+    outcome = mnar("inspect", "animals.csv")
+    assert (outcome.code, outcome.errors) == (130, "stopped\n")
 
 
 def stop_as_kill_does() -> None:

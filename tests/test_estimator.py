@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.utils.estimator_checks import check_classifiers_classes, parametriz
 
 from mnar import estimator
 from mnar.estimator import MNARClassifier
+from mnar.inspect import inspection
 from mnar.labeled_folds import LabeledOnlyKFold
 
 MINUS_ONE = {"check_classifiers_classes": "its classes are -1 and 1, and -1 means unlabelled here; see unlabeled=None"}
@@ -72,6 +74,31 @@ def test_the_pool_is_estimated_on_request_and_the_samples_are_let_go(blobs: Any)
     np.testing.assert_allclose(asked.label_propensity_, [20 / 50, 8 / 50, 2 / 50], atol=0.1)
     assert asked.mnar_test_.p_value < 0.05
     np.testing.assert_array_equal(model.class_prior_, asked.class_prior_)
+
+
+def test_the_estimates_are_in_the_order_of_the_classes_where_only_a_sample_of_the_labels_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(inspection.MOST_ROWS, "table", 60)
+    x, truth = make_blobs([250, 200, 4, 146], centers=[(-9, 0), (0, 9), (9, 0), (0, -9)], random_state=0)
+    y = np.where(np.random.default_rng(0).random(600) < 0.5, truth, -1)
+    model = MNARClassifier(iterations=2).fit(x, y)
+    num_labels, num_unlabeled = np.bincount(y[y != -1]), (y == -1).sum()
+    assert model.class_prior_.shape == (4,)
+    np.testing.assert_allclose(model.class_prior_, np.bincount(truth[y == -1]) / num_unlabeled, atol=0.1)
+    num_rows = num_labels + model.class_prior_ * num_unlabeled
+    np.testing.assert_allclose(model.label_propensity_, num_labels / num_rows)
+
+
+def test_what_cannot_be_told_of_a_class_is_nan_in_its_place(blobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_the_second(*data: Any, **options: Any) -> inspection.Inspection:
+        first, second, third = (found := inspection.inspect_data(*data, **options)).classes
+        return replace(found, classes=(first, replace(second, pool_share=None, labeled_one_in=None), third))
+
+    monkeypatch.setattr(estimator, "inspect_data", without_the_second)
+    model = MNARClassifier(iterations=2).fit(*blobs[:2])
+    for estimates in (model.class_prior_, model.label_propensity_, model.class_prior_interval_[:, 0]):
+        assert np.isnan(estimates).tolist() == [False, True, False]
 
 
 def test_what_cannot_be_told_is_said_where_every_row_has_a_label(blobs: Any) -> None:

@@ -131,6 +131,15 @@ def test_pseudo_labels_of_unknown_truth_count_for_the_shares_alone() -> None:
     assert all_unknown == {"accepted": 8, "share": [1 / 8, 7 / 8], "error": [None, None], "precision": [None, None]}
 
 
+def test_pairs_are_counted_whole_and_on_top_of_what_was_counted_before() -> None:
+    rows, columns = torch.tensor([0, 1, 1, 1]), torch.tensor([2, 0, 0, 1])
+    once = torch.tensor([[0, 0, 1], [2, 1, 0]])
+    assert evaluate.count_pairs(rows, columns, 2, 3).equal(once)
+    counts = torch.full((2, 3), 2**24)  # from here on, one more is nothing in float32
+    evaluate.add_pairs(counts, rows, columns)
+    assert counts.equal(once + 2**24)
+
+
 def test_pseudo_label_scores_of_nothing_accepted_divide_by_nothing() -> None:
     scores = evaluate.pseudo_label_scores(torch.tensor([[0.0, 0.0, 5.0], [0.0, 0.0, 5.0]]))
     assert scores == {"accepted": 0, "share": [0.0, 0.0], "error": [None, None], "precision": [None, None]}
@@ -139,31 +148,28 @@ def test_pseudo_label_scores_of_nothing_accepted_divide_by_nothing() -> None:
 def test_headline_takes_medians_of_the_last_20_and_names_final_and_best() -> None:
     accuracies = [0.99] + [0.5] * 4 + [0.60 + 0.01 * i for i in range(20)]
     lines = [line(10 * i, accuracy=a, geometric_mean=a / 2) for i, a in enumerate(accuracies, start=1)]
-    headline = evaluate.headline(lines)
-    assert headline == {
-        "accuracy_median_last_20": pytest.approx((0.69 + 0.70) / 2),
-        "accuracy_final": pytest.approx(0.79),
-        "accuracy_best_on_test": 0.99,
-        "geometric_mean": pytest.approx((0.345 + 0.350) / 2),
-        "num_evaluations": 25,
-        "num_in_median": 20,
-    }
+    assert evaluate.headline(lines) == evaluate.Headline(
+        accuracy_median_last_20=pytest.approx((0.69 + 0.70) / 2),
+        accuracy_final=pytest.approx(0.79),
+        accuracy_best_on_test=0.99,
+        geometric_mean=pytest.approx((0.345 + 0.350) / 2),
+    )
+    assert evaluate.headline_lines(lines) == lines[-20:]
 
 
 def test_headline_is_of_the_last_generation_alone() -> None:
     lines = [line(10 * i, accuracy=0.9 - 0.01 * i, geometric_mean=0.5) | {"generation": i // 5} for i in range(1, 13)]
     headline = evaluate.headline(lines)
-    assert headline["accuracy_median_last_20"] == pytest.approx(0.79)
-    assert headline["accuracy_best_on_test"] == pytest.approx(0.80)
-    assert headline["num_in_median"] == 3
+    assert headline.accuracy_median_last_20 == pytest.approx(0.79)
+    assert headline.accuracy_best_on_test == pytest.approx(0.80)
+    assert evaluate.headline_lines(lines) == lines[-3:]
 
 
 def test_headline_is_of_the_model_that_an_early_stop_kept() -> None:
     lines = [line(10 * i, accuracy=0.1 * i, geometric_mean=0.5) for i in range(1, 9)]
     lines[-1]["validation"] = {"loss": 0.3, "steps_since": 15, "is_over": True}
-    headline = evaluate.headline(lines)
-    assert headline["accuracy_median_last_20"] == pytest.approx((0.7 + 0.8) / 2)
-    assert headline["num_in_median"] == 2
+    assert evaluate.headline(lines).accuracy_median_last_20 == pytest.approx((0.7 + 0.8) / 2)
+    assert evaluate.headline_lines(lines) == lines[-2:]
 
 
 def test_headline_of_a_run_without_evaluation_says_what_is_missing() -> None:

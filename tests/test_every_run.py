@@ -18,8 +18,8 @@ import mnar.run
 from mnar import checkpoint
 from mnar.config import RunConfig
 from mnar.learners import LEARNERS
-from mnar.report import read_metrics
 from mnar.run import evaluate_run, load_data, make_model, new_run, resume_run
+from mnar.run_files import read_metrics
 from mnar.train import Interrupted
 from tests.equality import assert_same_run
 from tests.killing import die_between_generations

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import platform
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -17,7 +18,8 @@ import pytest
 from mnar import checkpoint
 from mnar.config import RunConfig
 from mnar.folder import Silent, StopFlag, locked, stopping_on_signals
-from mnar.run import new_run, resume_run
+from mnar.report import read_run
+from mnar.run import evaluate_run, new_run, resume_run
 from tests.equality import assert_same_run
 from tests.watching import Watching
 
@@ -109,11 +111,10 @@ def test_a_warning_about_health_is_given_once_not_at_every_evaluation(tmp_path: 
 class ReadsEnvironment(Silent):
     """Reads environment.json when the run starts."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.environment = folder, dict[str, Any]()
+    environment: dict[str, Any]
 
-    def started(self, config: RunConfig, first_step: int) -> None:
-        self.environment = json.loads((self.folder / "environment.json").read_text())
+    def started(self, config: RunConfig, folder: Path, first_step: int) -> None:
+        self.environment = json.loads((folder / "environment.json").read_text())
 
 
 def test_the_environment_is_written_at_the_start_and_keeps_that_of_each_session(
@@ -121,7 +122,7 @@ def test_the_environment_is_written_at_the_start_and_keeps_that_of_each_session(
 ) -> None:
     first = json.loads((stopped / "environment.json").read_text())["sessions"]
     monkeypatch.setattr(platform, "machine", lambda: "abacus")
-    display = ReadsEnvironment(stopped)
+    display = ReadsEnvironment()
     resume_run(stopped, display)
     assert display.environment["device"] == "abacus"
     sessions = display.environment["sessions"]
@@ -146,6 +147,44 @@ def test_an_environment_that_cannot_be_written_does_not_stop_a_run(
     assert len(refused) == 2, "at the checkpoints of steps 35 and 40"
     assert not any("could not" in text for text in display.warnings)
     assert_same_run(stopped, finished_run)
+
+
+@pytest.mark.parametrize("name", ["environment.json", "split.json"])
+@pytest.mark.parametrize("damage", [None, "", "{"])
+@pytest.mark.parametrize("run", ["stopped", "finished"])
+def test_a_damaged_environment_or_split_is_written_anew_as_the_error_says(
+    finished_run: Path, stopped: Path, tmp_path: Path, run: str, name: str, damage: str | None
+) -> None:
+    folder = stopped if run == "stopped" else Path(shutil.copytree(finished_run, tmp_path / "finished"))
+    (folder / name).unlink()
+    if damage is not None:
+        (folder / name).write_text(damage)
+    with pytest.raises(ValueError, match=rf"{name}.*remove what is left of it, then `mnar train --resume {folder}`"):
+        read_run(folder)
+    (folder / name).unlink(missing_ok=True)
+    resume_run(folder)
+    assert read_run(folder).is_finished
+    assert_same_run(folder, finished_run)
+
+
+def test_a_folder_of_run_folders_is_refused_with_one_of_them(finished_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "bench/runs/digits/cadr-g20/fixmatch/seed-1"
+    shutil.copytree(finished_run, folder)
+    for use in (evaluate_run, resume_run):
+        with pytest.raises(FileNotFoundError, match=rf"it has no config\.yaml; name one, such as {folder}$"):
+            use(tmp_path / "bench")
+        with pytest.raises(FileNotFoundError, match=r"nothing is not a run folder.*the folder given as --out$"):
+            use(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:100], lambda text: text.replace("lr:", "rl:")])
+def test_a_configuration_that_was_cut_off_or_changed_is_named_as_damaged(
+    stopped: Path, damage: Callable[[str], str]
+) -> None:
+    path = stopped / "config.yaml"
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(ValueError, match=f"{path} is damaged or was changed: .*; put it back as it was"):
+        resume_run(stopped)
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_step() -> None:

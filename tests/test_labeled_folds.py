@@ -62,16 +62,25 @@ def test_too_few_labels_and_no_labels_at_all_are_refused_in_words() -> None:
         (np.array([True, False]), -1, [True, False]),
         (["a", "b", "-1", "nan", " "], -1, ["a", "b"]),
         (np.array(["a", None, np.nan, -1, ""], object), -1, ["a"]),
-        (["a", "NA", "None", "?"], "?", ["a", "NA", "None"]),
+        (["a", "NA", "None", "?"], -1, ["a", "NA", "None"]),
+        (["a", "NA", "none", ""], "NA", ["a", "none"]),
+        (np.array([0, 255, 2], np.uint8), 255, [0, 2]),
         ([-1, 1], None, [-1, 1]),
         ([0, 9, 1], 9, [0, 1]),
     ],
 )
-def test_labels_are_all_but_the_marker_none_nan_and_empty_text(y: Any, unlabeled: Any, labels: list[Any]) -> None:
+def test_labels_are_all_but_the_marker_none_nan_empty_text_and_a_question_mark(
+    y: Any, unlabeled: Any, labels: list[Any]
+) -> None:
     is_labeled, found = split_labels(y, unlabeled)
     assert found.tolist() == labels
     assert is_labeled.sum() == len(labels)
     assert found.dtype != object or isinstance(found[0], str)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.float32, bool])
+def test_labels_that_are_numbers_keep_their_type(dtype: type) -> None:
+    assert split_labels(np.array([0, 1], dtype))[1].dtype == dtype
 
 
 def test_labels_in_a_table_of_two_columns_are_refused() -> None:

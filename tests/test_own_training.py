@@ -20,13 +20,13 @@ import mnar.run
 from mnar import own_training
 from mnar.config import RunConfig
 from mnar.datasets.own import as_data_set
-from mnar.folder import read_config
+from mnar.folder import Display, read_config
 from mnar.inputs import Table, read_data
 from mnar.inputs.encoding import TableEncoder
 from mnar.model_file import read_weights
-from mnar.own_training import compare, finish_own, inspect_own, own_config
-from mnar.report import read_metrics
+from mnar.own_training import Verdict, compare, configure_own, finish_own, inspect_own
 from mnar.run import load_data, make_augment, make_model, new_run, resume_run
+from mnar.run_files import read_metrics
 from mnar.train import Interrupted
 from tests.equality import assert_same_run
 from tests.own_data import IMAGE_COUNTS, NAMES, TABLE_COUNTS, write_images, write_table
@@ -51,7 +51,7 @@ HELD_OUT = [12, 9, 0]  # of the table's labels, a fifth where there are five or 
 
 def config_of(source: Path, *settings: str, **chosen: Any) -> RunConfig:
     parts: dict[str, Any] = {"reading": {}, "learner": None, "guidance": None, "iterations": 12, "seed": None, **chosen}
-    return own_config(source, settings=settings, on_progress=lambda what, done, total: None, **parts)
+    return configure_own(source, settings=settings, on_progress=lambda what, done, total: None, **parts)[0]
 
 
 def table_config(source: Path, *settings: str) -> RunConfig:
@@ -60,6 +60,10 @@ def table_config(source: Path, *settings: str) -> RunConfig:
 
 def image_config(source: Path, *settings: str) -> RunConfig:
     return config_of(source, *QUICK_IMAGES, *settings)
+
+
+def finish(folder: Path, display: Display) -> Verdict | None:
+    return finish_own(folder, display, load_data(read_config(folder)))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +86,7 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mnar.run, "write_report", lambda *runs, **text: None)
         new_run(table_config(table), folder)
-        finish_own(folder, Watching())
+        finish(folder, Watching())
     return folder
 
 
@@ -141,6 +145,23 @@ def test_source_and_features_are_found_again_from_any_folder(
     data = load_data(RunConfig.from_yaml(config.to_yaml()))
     assert data.train_x.shape == (150, 3)
     assert data.class_names == ("ant", "bee")
+
+
+def test_the_data_handed_on_are_those_that_the_configuration_names(table: Path) -> None:
+    for settings in (("dataset.ignore=[length]", "dataset.unlabeled=[cat]"), ("dataset.held_out=0.5",)):
+        config, data = configure_own(
+            table,
+            reading={"label": "kind"},
+            learner=None,
+            guidance=None,
+            iterations=None,
+            seed=None,
+            settings=settings,
+            on_progress=lambda what, done, total: None,
+        )
+        again = load_data(RunConfig.from_yaml(config.to_yaml()))
+        assert (data.fingerprint, data.class_names, data.notes) == (again.fingerprint, again.class_names, again.notes)
+        assert torch.equal(data.train_y, again.train_y)
 
 
 # ---- a pool of which nobody knows the truth
@@ -284,10 +305,10 @@ def test_finishing_interrupted_in_the_baseline_goes_on_there_and_ends_the_same(
 ) -> None:
     run = {path.name: path.read_bytes() for path in trained.iterdir()}
     with pytest.raises(Interrupted):
-        finish_own(trained, Watching(signal_at=8))
+        finish(trained, Watching(signal_at=8))
     assert not (trained / "predictions.csv").exists()
     going_on = Watching()
-    verdict = finish_own(trained, going_on)
+    verdict = finish(trained, going_on)
     assert going_on.began_at == 9
     assert_same_run(trained / "supervised", finished_once / "supervised")
     assert verdict[:4] == compare(finished_once, finished_once / "supervised")[:4]
@@ -297,16 +318,16 @@ def test_finishing_interrupted_in_the_baseline_goes_on_there_and_ends_the_same(
 
 def test_the_command_that_goes_on_after_a_stop_in_the_baseline_is_that_of_the_run(trained: Path) -> None:
     with pytest.raises(Interrupted, match=rf"mnar train --resume {trained}$"):
-        finish_own(trained, Watching(signal_at=8))
+        finish(trained, Watching(signal_at=8))
 
 
 def test_what_is_done_is_not_done_again(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = finish_own(trained, Watching())
+    first = finish(trained, Watching())
     predictions = (trained / "predictions.csv").read_bytes()
     (trained / "predictions.csv").unlink()
     for name in ("new_run", "resume_run"):
         monkeypatch.setattr(own_training, name, None)  # calling it would fail
-    assert finish_own(trained, Watching()) == first
+    assert finish(trained, Watching()) == first
     assert (trained / "predictions.csv").read_bytes() == predictions
 
 
@@ -320,7 +341,7 @@ def test_predictions_are_a_line_for_each_sample_without_a_label_with_the_models_
     else:
         folder, data = tmp_path / "run", read_data(images)
         new_run(image_config(images), folder)
-    own_training.write_predictions(folder)
+    own_training.write_predictions(folder, load_data(read_config(folder)))
 
     config = read_config(folder)
     samples = load_data(config)
@@ -338,6 +359,12 @@ def test_predictions_are_a_line_for_each_sample_without_a_label_with_the_models_
     assert len(lines) == sum((TABLE_COUNTS if kind == "table" else IMAGE_COUNTS)[1])
     confidences = probs.max(1).values[~data.is_labeled].tolist()
     assert [float(line["confidence"]) for line in lines] == pytest.approx(confidences, abs=6e-5)
+
+
+def test_a_damaged_model_is_said_to_be_one_when_it_is_to_predict(trained: Path) -> None:
+    (trained / "model.safetensors").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=r"the model in .* is damaged .*; write it again with `mnar train --resume"):
+        own_training.write_predictions(trained, load_data(read_config(trained)))
 
 
 # ---- what is said of it

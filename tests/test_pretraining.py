@@ -16,8 +16,8 @@ from mnar import checkpoint
 from mnar.config import RunConfig
 from mnar.folder import Silent
 from mnar.recipes import configure
-from mnar.report import read_metrics
 from mnar.run import evaluate_run, new_run, resume_run
+from mnar.run_files import read_metrics
 from mnar.train import Interrupted
 from tests.equality import assert_same, assert_same_run
 from tests.killing import run_under_fire

@@ -59,10 +59,21 @@ def test_signatures_are_those_of_the_design(make: Callable[..., Any], parameters
     assert " ".join(written) == parameters
 
 
-def test_the_tables_hold_the_parts_of_the_first_slice() -> None:
-    assert set(GUIDANCES) >= {"none", "prg", "prg_last"}
-    assert set(LEARNERS) >= {"supervised", "fixmatch"}
-    assert set(protocols.PROTOCOLS) == {"cadr", "own", "darp", "balanced", "found"}
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        (GUIDANCES, "none prg prg_last tracking distribution_alignment darp cadr crest crest_plus simpro cdmad"),
+        (
+            LEARNERS,
+            "supervised pi_model pseudo_label mean_teacher mixmatch remixmatch fixmatch flexmatch comatch simmatch "
+            "ups vime vime_self",
+        ),
+        (protocols.PROTOCOLS, "cadr own darp balanced found"),
+    ],
+    ids=["guidances", "learners", "protocols"],
+)
+def test_the_tables_hold_all_parts_by_the_names_that_configurations_have(table: dict[str, Any], names: str) -> None:
+    assert set(table) == set(names.split())
 
 
 def test_prg_last_of_the_table_is_prg_with_the_published_settings() -> None:

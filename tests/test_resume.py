@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
+import mnar.run
 from mnar import checkpoint
 from mnar.checkpoint import DamagedCheckpoint
 from mnar.config import RunConfig
-from mnar.report import read_metrics
+from mnar.folder import RunRecorder
+from mnar.report import read_run
 from mnar.run import evaluate_run, new_run, resume_run
-from mnar.train import Interrupted
+from mnar.run_files import read_metrics
+from mnar.train import Interrupted, Trainer
 from tests.equality import assert_same_run
 from tests.killing import run_under_fire
 from tests.watching import Watching
@@ -78,6 +81,10 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again_the_same(finished
     assert_same_run(stopped, finished_run)
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
 class Killed(BaseException):
     """Stands for kill -9."""
 
@@ -107,10 +114,10 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_and_nothing_of_it_is_lost(
     folder = stopped if run == "stopped" else Path(shutil.copytree(finished_run, tmp_path / "finished"))
     for name in ("state.pt", "state.previous.pt"):
         (folder / name).unlink()
-    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+    before = files_of(folder)
     with pytest.raises(FileNotFoundError, match=rf"{folder / 'state.pt'} is gone, .*put it back, or begin a new run"):
         resume_run(folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"} == before
+    assert files_of(folder) == before
 
 
 def test_a_model_without_its_checkpoints_is_not_trained_again_though_none_was_due(
@@ -130,6 +137,83 @@ def test_half_a_last_line_of_metrics_is_dropped(finished_run: Path, stopped: Pat
     assert [line["step"] for line in read_metrics(stopped)] == [10, 20, 30]
     resume_run(stopped)
     assert_same_run(stopped, finished_run)
+
+
+@pytest.mark.parametrize(
+    ("left", "missing"),
+    [
+        (None, 10),
+        ([], 10),
+        ([20, 30], 10),
+        ([10, 30], 20),
+        ([10, 20], 30),
+        ([10, 20, "torn"], 30),
+    ],
+)
+def test_a_run_without_an_evaluation_that_its_checkpoint_is_after_is_refused_and_stays_as_it_is(
+    stopped: Path, left: list[int | str] | None, missing: int
+) -> None:
+    path = stopped / "metrics.jsonl"
+    lines = {line["step"]: json.dumps(line) + "\n" for line in read_metrics(stopped)} | {"torn": '{"step": 30, "te'}
+    path.unlink()
+    if left is not None:
+        path.write_text("".join(lines[step] for step in left))
+    before = files_of(stopped)
+    remedy = f"put the file back, or remove {stopped} and train the run again"
+    refusal = f"{path} has no evaluation of step {missing}, though the checkpoint is of step 31; {remedy}"
+    with pytest.raises(ValueError, match=f"^{refusal}$"):
+        resume_run(stopped)
+    assert files_of(stopped) == before
+
+
+def test_a_run_that_ended_between_two_evaluations_is_refused_without_its_last(tmp_path: Path, tiny: Configure) -> None:
+    folder = tmp_path / "run"
+    new_run(tiny(iterations=15), folder)
+    whole = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(whole.splitlines(keepends=True)[0])
+    with pytest.raises(ValueError, match="has no evaluation of step 15, though the checkpoint is of step 15"):
+        resume_run(folder)
+    (folder / "metrics.jsonl").write_text(whole)
+    resume_run(folder)
+    assert (folder / "metrics.jsonl").read_text() == whole
+
+
+def test_a_finished_run_that_goes_on_from_an_earlier_checkpoint_has_no_model_as_long_as_it_lacks_an_evaluation(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    (folder / "state.pt").write_bytes(b"nonsense")
+
+    def die(trainer: Trainer, recorder: RunRecorder) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mnar.run, "train", die)
+        with pytest.raises(Killed):
+            resume_run(folder)
+    assert read_run(folder).step == 30, "no gap in it"
+    resume_run(folder)
+    assert_same_run(folder, finished_run)
+
+
+@pytest.mark.parametrize(
+    ("kept", "missing", "because"),
+    [
+        ([], 10, "model.safetensors is there"),
+        ([10, 20], 30, "model.safetensors is there"),
+        ([20, 30, 40], 10, "there is one of step 40"),
+        ([10, 20, 40], 30, "there is one of step 40"),
+    ],
+)
+def test_a_finished_run_without_an_evaluation_is_not_read_as_if_it_had_the_others_alone(
+    finished_run: Path, tmp_path: Path, kept: list[int], missing: int, because: str
+) -> None:
+    folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    lines = [line for line in read_metrics(folder) if line["step"] in kept]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    refusal = f"{folder / 'metrics.jsonl'} has no evaluation of step {missing}, though {because}; put the file back"
+    with pytest.raises(ValueError, match=refusal):
+        read_run(folder)
 
 
 def test_damage_in_the_middle_of_the_metrics_is_an_error_that_names_the_line(stopped: Path) -> None:

@@ -22,8 +22,8 @@ from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import LEARNERS
 from mnar.meters import Diverged
 from mnar.recipes import configure
-from mnar.report import read_metrics
 from mnar.run import evaluate_run, load_data, make_model, make_split, new_run, resume_run
+from mnar.run_files import read_metrics
 from mnar.train import Interrupted, Trainer
 from mnar.types import DataSet, Task
 from tests.equality import assert_same_run

@@ -20,9 +20,9 @@ import torch
 import mnar.run
 from mnar import folder, side_by_side
 from mnar.config import RunConfig
-from mnar.folder import MODEL, InUse, locked
+from mnar.folder import InUse, locked
 from mnar.recipes import configure
-from mnar.report import read_metrics
+from mnar.run_files import MODEL, read_metrics
 from mnar.side_by_side import STOPPED, run_all, steps_done
 from mnar.train import Interrupted
 from tests import together
@@ -361,6 +361,32 @@ def test_what_is_done_is_counted_and_left_alone(scripted: Callable[..., Scripted
     pool = scripted()
     assert run_all(configs, lambda share: None, num_processes=1) == 1
     assert pool.begun == others
+
+
+def test_where_all_is_done_progress_is_all_of_it(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+    configs, shares = configs_in(tmp_path, 2), list[float]()
+    for path, config in configs.items():
+        make_up(path, config, [0.5])
+    assert run_all(configs, shares.append) == 2
+    assert shares == [1.0]
+
+
+def test_progress_ends_at_all_of_it_whenever_between_two_looks_the_last_run_ends(
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ((path, config),) = configs_in(tmp_path, 1).items()
+    pool, shares = scripted(), list[float]()
+
+    class DoneOnceAsked(Future[None]):
+        def done(self) -> bool:
+            if not super().done():
+                make_up(path, config, [0.5])
+                self.set_result(None)
+            return True
+
+    monkeypatch.setattr(pool, "submit", lambda *arguments: DoneOnceAsked())
+    run_all({path: config}, shares.append, num_processes=1)
+    assert shares[-1] == 1.0
 
 
 def test_other_settings_in_a_folder_are_refused_before_anything_is_trained(

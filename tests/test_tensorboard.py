@@ -15,9 +15,12 @@ import pytest
 from mnar.config import RunConfig
 from mnar.folder import Silent
 from mnar.run import new_run, resume_run
+from mnar.run_files import read_metrics
 from mnar.tensorboard import TensorBoard, scalars
 from mnar.train import Interrupted
 from tests.equality import assert_same_run
+from tests.own_data import write_table
+from tests.test_cli import run_here
 from tests.watching import Watching
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -99,10 +102,9 @@ def test_every_call_is_handed_on_and_each_evaluation_is_written_and_flushed(
 ) -> None:
     (tmp_path / "split.json").write_text(json.dumps({"class_names": ["cat", "dog"]}))
     config, display = tiny(), Mock()
-    (tmp_path / "config.yaml").write_text(config.to_yaml())
-    with TensorBoard(tmp_path, display) as board:
+    with TensorBoard(display) as board:
         assert writers == [], "nothing is written before the run has a folder"
-        board.started(config, 28)
+        board.started(config, tmp_path, 28)
         board.stepped(29)
         board.progress(30, 99.5, {"loss": 1.0}, [0.5, 0.5])
         board.evaluation(LINE)
@@ -111,7 +113,7 @@ def test_every_call_is_handed_on_and_each_evaluation_is_written_and_flushed(
         assert writer.flushed == [(tag, value, 40) for tag, value in scalars(LINE, ["cat", "dog"]).items()]
         assert writer.is_open
     assert display.mock_calls == [
-        call.started(config, 28),
+        call.started(config, tmp_path, 28),
         call.stepped(29),
         call.progress(30, 99.5, {"loss": 1.0}, [0.5, 0.5]),
         call.evaluation(LINE),
@@ -121,15 +123,21 @@ def test_every_call_is_handed_on_and_each_evaluation_is_written_and_flushed(
     assert not writer.is_open
 
 
-def test_a_stage_before_is_shown_apart(tmp_path: Path, tiny: Configure, writers: list[ListingWriter]) -> None:
-    (tmp_path / "split.json").write_text(json.dumps({"class_names": ["cat", "dog"]}))
-    (tmp_path / "config.yaml").write_text(tiny().to_yaml())
-    with TensorBoard(tmp_path, Silent()) as board:
-        board.started(tiny("learner.name=supervised"), 0)
-        board.started(tiny(), 0)
-    assert [writer.folder for writer in writers] == [
-        str(tmp_path / "pretraining" / "tensorboard"),
-        str(tmp_path / "tensorboard"),
+def test_a_stage_before_and_a_baseline_are_each_written_into_the_folder_of_their_own_run(
+    tmp_path: Path,
+    writers: list[ListingWriter],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, run = write_table(tmp_path / "table.csv"), tmp_path / "run"
+    settings = ("engine.device=cpu", "learner.pretraining_epochs=1", "train.eval_every=2")
+    chosen = ("--label", "kind", "--learner", "vime", "--iterations", "4", "--out", run)
+    more = [part for setting in settings for part in ("--set", setting)]
+    outcome = run_here(capsys, monkeypatch, "train", table, "--tensorboard", *chosen, *more)
+    assert outcome.code == 0, outcome.errors
+    assert [(writer.folder, {step for _, _, step in writer.flushed}) for writer in writers] == [
+        (str(folder / "tensorboard"), {line["step"] for line in read_metrics(folder)})
+        for folder in (run / "pretraining", run, run / "supervised")
     ]
 
 
@@ -137,18 +145,18 @@ def test_a_run_that_never_starts_leaves_nothing(tmp_path: Path, tiny: Configure,
     (tmp_path / "config.yaml").touch()
     with (
         pytest.raises(FileExistsError, match="holds a run already"),
-        TensorBoard(tmp_path, Silent()) as board,
+        TensorBoard(Silent()) as board,
     ):
         new_run(tiny(), tmp_path, board)
     assert writers == []
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
-def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # hidden: importing it fails
     with pytest.raises(ValueError, match=r"--tensorboard needs the extra: pip install 'mnar\[tensorboard\]'"):
-        TensorBoard(tmp_path, Silent())
+        TensorBoard(Silent())
 
 
 def shown_by_tensorboard(folder: Path) -> Shown:
@@ -173,7 +181,7 @@ def test_tensorboard_shows_what_metrics_jsonl_says_once_after_a_resume_and_the_r
 ) -> None:
     pytest.importorskip("tensorboard")
     folder = tmp_path / "run"
-    with pytest.raises(Interrupted), TensorBoard(folder, Watching(signal_at=30)) as board:
+    with pytest.raises(Interrupted), TensorBoard(Watching(signal_at=30)) as board:
         new_run(tiny(), folder, board)
     assert [step for step, _ in shown_by_tensorboard(folder)["test/accuracy"]] == [10, 20, 30]
     (folder / "state.pt").unlink()  # back to the checkpoint of step 28: 30 is measured a second time
@@ -181,7 +189,7 @@ def test_tensorboard_shows_what_metrics_jsonl_says_once_after_a_resume_and_the_r
     # Event files are read in the order of their names, which begin with the second they were opened in.
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 60)
-    with TensorBoard(folder, Silent()) as board:
+    with TensorBoard(Silent()) as board:
         resume_run(folder, board)
     assert_same_run(folder, finished_run)
     shown = shown_by_tensorboard(folder)

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 import mnar
-from mnar.types import DataSet
 
 SOURCE = Path(mnar.__file__).parent
 # Each layer imports from those before it and, without a cycle, from itself.
 PARTS = ("guidances", "learners", "protocols", "datasets", "models", "inputs")
 LAYERS = (
-    ("types", "distributed", "train_options"),
+    ("types", "distributed", "train_options", "run_files"),
     (*PARTS, "augment", "randaugment", "optim", "loader", "checkpoint"),
     ("engine", "evaluate", "meters", "validation", "train"),
     ("config", "report"),
@@ -164,9 +163,3 @@ def test_import_mnar_loads_no_heavy_library_and_takes_under_two_seconds_beyond_t
     heavy = {"matplotlib", "sklearn", "pandas", "jinja2", "typer", "rich", "scipy", "PIL"}
     assert heavy.isdisjoint(name.split(".")[0] for name in loaded)
     assert seconds <= 2
-
-
-def test_a_data_set_of_tables_is_no_image(digits_data: DataSet) -> None:
-    assert digits_data.is_image
-    table = digits_data._replace(train_x=digits_data.train_x.flatten(1).float())
-    assert not table.is_image

@@ -14,12 +14,14 @@ from mnar import checkpoint
 from mnar.config import RunConfig
 from mnar.models import SmallCNN
 from mnar.protocols import hold_out
-from mnar.report import read_metrics
+from mnar.report import read_run
 from mnar.run import evaluate_run, make_split, make_trainer, new_run, resume_run
+from mnar.run_files import read_metrics
 from mnar.train import Interrupted
 from mnar.types import DataSet, Split
 from mnar.validation import BestSoFar
 from tests.equality import assert_same, assert_same_run
+from tests.methods import SURE_UPS
 from tests.watching import Watching
 
 Configure = Callable[..., RunConfig]
@@ -120,3 +122,27 @@ def test_a_run_scores_and_hands_out_the_best_and_resumes_exactly(tiny: Configure
     assert not torch.equal(state["best"]["model"]["head.weight"], state["average"]["head.weight"])
     scores = evaluate_run(tmp_path / "run")
     assert scores["accuracy"] == read_metrics(tmp_path / "run")[-1]["test"]["accuracy"]
+
+
+@pytest.mark.usefixtures("without_report")
+@pytest.mark.parametrize(
+    ("settings", "last_step"),
+    [
+        pytest.param((*SURE_UPS, "learner.generations=2"), 80, id="the next generation"),
+        pytest.param(("train.log_every=40",), 40, id="the next log"),
+    ],
+)
+def test_a_run_that_goes_on_though_nothing_better_comes_is_not_finished_until_it_ends(
+    settings: tuple[str, ...], last_step: int, tiny: Configure, tmp_path: Path
+) -> None:
+    config = tiny(*settings, *HELD_OUT, "train.patience=1", iterations=80)
+    with pytest.raises(Interrupted):
+        new_run(config, tmp_path, Watching(signal_at=30))
+    best = checkpoint.load(tmp_path / "state.pt")[0]["best"]
+    assert best["waited"] >= 1, "it has given up"
+    assert not read_run(tmp_path).is_finished
+    resume_run(tmp_path)
+    assert read_run(tmp_path).is_finished
+    lines = read_metrics(tmp_path)
+    assert [line["validation"]["is_over"] for line in lines] == [False] * (len(lines) - 1) + [True]
+    assert lines[-1]["step"] == last_step

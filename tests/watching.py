@@ -6,6 +6,7 @@ import io
 import math
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ class Watching(Silent):
         self.warnings: list[str] = []
         self.began_at: int | None = None
 
-    def started(self, config: RunConfig, first_step: int) -> None:
+    def started(self, config: RunConfig, folder: Path, first_step: int) -> None:
         self.began_at = first_step
 
     def evaluation(self, line: dict[str, Any]) -> None:

@@ -1,4 +1,8 @@
-"""RunConfig -> data, split, model, learner, guidance, trainer. The only place where parts are looked up by name."""
+"""RunConfig -> data, split, model, learner, guidance, trainer. The only place where parts are made by their names.
+
+Others look them up for their options only: what reads and writes configurations (`config`, `recipes`), and what lists
+the parts (`part_list`).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from mnar.learners import LEARNERS
 from mnar.loader import Loader
 from mnar.models import MODELS, Backbone, Classifier, Network
 from mnar.protocols import PROTOCOLS, hold_out, split
+from mnar.recipes.defaults import pretraining
 from mnar.train import Trainer
 from mnar.types import DataSet, Split, Task
 
@@ -152,12 +157,6 @@ def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
             **config.to_dict(),
             "learner": {"name": name, **{option: learner.options[option] for option in shared}},
             "guidance": {"name": "none"},
-            "train": {
-                **dataclasses.asdict(options),
-                "optimizer": "rmsprop",
-                "iterations": steps,
-                "eval_every": steps,  # there is nothing to score yet
-                "validation": 0.0,
-            },
+            "train": {**dataclasses.asdict(options), **pretraining(steps), "validation": 0.0},
         }
     )

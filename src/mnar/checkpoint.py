@@ -24,6 +24,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # a full disk does not say what it was full for
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     _flush_folder(path.parent)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from torch import OutOfMemoryError
+from typer.core import TyperGroup
 
 from mnar import __version__
 from mnar.meters import Diverged
@@ -25,8 +26,19 @@ if TYPE_CHECKING:
     from mnar.folder import Display
     from mnar.own_training import Verdict
 
+
+class Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Ctrl-C is told to `main`, not to Typer, which would leave without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted("stopped") from error
+
+
 app = typer.Typer(
     name="mnar",
+    cls=Commands,
     help="Semi-supervised learning when labels are missing not at random.",
     no_args_is_help=True,
     add_completion=False,
@@ -41,6 +53,14 @@ class Terminal(Console):
         self.quiet = True
 
 
+REMEDIES = {
+    errno.ENOSPC: "free some space, then repeat the command",
+    errno.EROFS: "choose a folder that can be written to",
+    errno.EACCES: "choose a folder that can be written to",
+    errno.EEXIST: "it is no folder; choose another",
+    errno.ENOTDIR: "a part of it is no folder; choose another",
+    errno.EISDIR: "it is a folder; name a file",
+}
 console = Terminal()
 errors = Console(stderr=True)
 
@@ -53,7 +73,7 @@ OWN_DATA = "A folder of images with a CSV, class folders with unlabeled/, a tabl
 Label = Annotated[str | None, typer.Option(help="Of your own data: the column that holds the labels.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="Of a table: a column to leave out; may be repeated.")]
 NoLabel = Annotated[
-    list[str] | None, typer.Option("--unlabeled", help="Of a table: a value that means no label; may be repeated.")
+    list[str] | None, typer.Option("--unlabeled", help="Of your own data: what else means no label; may be repeated.")
 ]
 Size = Annotated[int | None, typer.Option(min=4, help="Of your own images: make their sides so many pixels.")]
 Features = Annotated[
@@ -84,7 +104,8 @@ def demo(
     for heading in ("method", "accuracy", "geometric mean", "best on test"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=heading == "method")
     for row in summary(runs):
-        spreads = (row.accuracy_median_last_20, row.geometric_mean, row.accuracy_best_on_test)
+        scores = row.headline
+        spreads = (scores.accuracy_median_last_20, scores.geometric_mean, scores.accuracy_best_on_test)
         table.add_row(row.method, *(spread.percent for spread in spreads))
     console.print(table)
     console.print("accuracy and geometric mean: median of the last 20 evaluations", style="dim")
@@ -95,11 +116,11 @@ def demo(
 @app.command()
 def bench(
     cells: Annotated[
-        list[str],
-        typer.Argument(metavar="CELLS...", help='Recipes: names, patterns ("table1/cifar10-*") or a table ("table1").'),
-    ],
+        list[str] | None,
+        typer.Argument(metavar="CELLS", help='Recipes: names, patterns ("table1/cifar10-*") or a table ("table1").'),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs and results.")] = Path("runs/bench"),
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; 3, or with --show all there are.")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Steps a run; if not given, the recipe's own.")] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Stop after so long, each run with an equal share of it; go on another time.")
@@ -109,7 +130,9 @@ def bench(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time; if not given, one a core, or one on a GPU.")
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Train nothing, show what is there.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Train nothing, show what is there: all of it, or the cells named.")
+    ] = False,
 ) -> None:
     """Train cells of the paper's tables, and show ours beside the paper's.
 
@@ -119,21 +142,18 @@ def bench(
     --iterations 65536`
 
     Without any download: `mnar bench digits tabular-digits --seeds 5`
+
+    To look at what is there: `mnar bench --show`
     """
     from mnar.bench import RESULTS, Bench, shown, write_results
 
-    benched = Bench(
-        out,
-        cells,
-        seeds=range(1, seeds + 1),
-        iterations=iterations,
-        data=str(data) if data else None,
-        settings=settings or (),
-    )
+    chosen: dict[str, Any] = {"data": str(data) if data else None, "iterations": iterations, "settings": settings or ()}
     if show:
-        results = benched.cells()
+        results = Bench.there(out, cells or (), seeds=range(1, (seeds or 0) + 1), **chosen).cells()
     else:
-        with _bar(f"{len(benched.configs)} runs") as advance:
+        benched = Bench(out, cells or (), seeds=range(1, (seeds or 3) + 1), **chosen)
+        num_runs = len(benched.configs)
+        with _bar("1 run" if num_runs == 1 else f"{num_runs} runs") as advance:
             results = benched.run(
                 lambda share: advance(completed=share),
                 minutes=minutes,
@@ -141,10 +161,10 @@ def bench(
                 on_change=lambda cells: write_results(cells, out),
             )
         console.print(f"Results: {out / RESULTS}.md, .html, .csv, .json", soft_wrap=True, markup=False)
-        if minutes is not None and any(cell.missing for cell in results):
+        if minutes is not None and any(cell.is_cut_off for cell in results):
             console.print("The time is up; go on with the same command.")
     for line in shown(results, console.width):
-        console.print(line, soft_wrap=isinstance(line, str), highlight=False)
+        console.print(line, soft_wrap=isinstance(line, str) and not console.is_terminal, highlight=False)
     if any(cell.failures for cell in results):
         raise typer.Exit(1)
 
@@ -186,14 +206,24 @@ def _reading(
 def _bar(what: str = "reading", total: float | None = 1.0) -> Iterator[Callable[..., None]]:
     """Shows what is being done, and how far it is."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
-        task = progress.add_task(what, total=total)
-        yield partial(progress.update, task)
+    progress = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
+    task = progress.add_task(what, total=total)
+
+    def show(**changes: Any) -> None:
+        progress.start()  # not before: what is refused at once has not begun
+        progress.update(task, **changes)
+
+    try:
+        yield show
+    finally:
+        if progress.live.is_started:
+            progress.stop()
 
 
 @contextmanager
 def _reading_bar() -> Iterator[Callable[[str, int, int], None]]:
     with _bar(total=None) as update:
+        update()
         yield lambda what, done, total: update(description=what, completed=done, total=total)
 
 
@@ -230,55 +260,55 @@ def train(
 
     After a stop: `mnar train --resume runs/prg`, with `--data` or `--set engine.…` if the machine is another.
     """
-    from mnar.display import TerminalDisplay
-    from mnar.own_training import finish_own, is_own, own_config
+    from mnar.own_training import configure_own, resume_and_finish, train_and_finish
     from mnar.recipes import configure
-    from mnar.run import new_run, resume_run
-    from mnar.tensorboard import TensorBoard
-
-    def also_written(folder: Path, display: TerminalDisplay) -> AbstractContextManager[Display]:
-        return TensorBoard(folder, display) if tensorboard else nullcontext(display)
+    from mnar.run import default_folder
 
     reading = _reading(label, ignore, unlabeled, size, features)
-    chosen = {
-        "DATA": source, "--dataset": dataset, "--protocol": protocol, "--learner": learner, "--guidance": guidance,
-        "--recipe": recipe, "--iterations": iterations, "--seed": seed, "--out": out,
-        **{f"--{name}": value for name, value in reading.items()},
-    }  # fmt: skip
+    cell: dict[str, Any] = {"dataset": dataset, "protocol": protocol, "recipe": recipe}
+    method: dict[str, Any] = {"learner": learner, "guidance": guidance, "iterations": iterations, "seed": seed}
     if resume is not None:
-        extra = [name for name, value in chosen.items() if value is not None]
+        extra = (["DATA"] if source else []) + _named(**cell, **method, out=out, **reading)
         if extra:
             raise ValueError(f"--resume goes on with a run as it is; leave out {', '.join(extra)}, or begin a new run")
-        with TerminalDisplay(console) as terminal, also_written(resume, terminal) as display:
-            resume_run(resume, display, root=data, settings=settings or ())
-            verdict = finish_own(resume, display, root=data, settings=settings or ()) if is_own(resume) else None
+        with _display(tensorboard=tensorboard) as display:
+            verdict = resume_and_finish(resume, display, root=data, settings=settings or ())
         _print_headline(resume, verdict)
         return
+
+    read = None
     if source is not None:
-        extra = [name for name in ("--dataset", "--protocol", "--recipe") if chosen[name] is not None] + (
-            ["--data"] if data else []
-        )
-        if extra:
+        if extra := _named(**cell, data=data):
             raise ValueError(f"{source} is data of your own, which {', '.join(extra)} cannot go with; leave it out")
         with _reading_bar() as on_progress:
-            config = own_config(
-                source, reading=reading, learner=learner, guidance=guidance, iterations=iterations, seed=seed,
-                settings=settings or (), on_progress=on_progress,
-            )  # fmt: skip
+            config, read = configure_own(
+                source, reading=reading, **method, settings=settings or (), on_progress=on_progress
+            )
     elif reading:
-        raise ValueError(f"{', '.join(f'--{name}' for name in reading)} is for data of your own: `mnar train DATA`")
+        raise ValueError(f"{', '.join(_named(**reading))} is for data of your own: `mnar train DATA`")
     else:
-        config = configure(
-            recipe=recipe, dataset=dataset, data=str(data) if data else None, protocol=protocol, learner=learner,
-            guidance=guidance, iterations=iterations, seed=seed, settings=settings or (),
-        )  # fmt: skip
-    method = f"{config.learner.name}-{config.guidance.full_name}"
-    what = source.resolve().stem if source else f"{config.dataset.name}-{config.protocol.name}"
-    folder = out or Path("runs") / f"{what}-{method}-seed{config.seed}"
-    with TerminalDisplay(console) as terminal, also_written(folder, terminal) as display:
-        new_run(config, folder, display)
-        verdict = finish_own(folder, display) if source else None
+        config = configure(**cell, data=str(data) if data else None, **method, settings=settings or ())
+    folder = out or default_folder(config)
+    with _display(tensorboard=tensorboard) as display:
+        verdict = train_and_finish(config, folder, display, data=read)
     _print_headline(folder, verdict)
+
+
+def _named(**options: object) -> list[str]:
+    """Those that were said."""
+    return [f"--{name}" for name, value in options.items() if value is not None]
+
+
+@contextmanager
+def _display(*, tensorboard: bool) -> Iterator[Display]:
+    from mnar.display import TerminalDisplay
+    from mnar.tensorboard import TensorBoard
+
+    with (
+        TerminalDisplay(console) as terminal,
+        TensorBoard(terminal) if tensorboard else nullcontext(terminal) as display,
+    ):
+        yield display
 
 
 @app.command("eval")
@@ -319,6 +349,8 @@ def report(
     """
     from mnar.report import read_runs, write_report
 
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a folder; name the file to write, e.g. --out {out / 'report.html'}")
     records = read_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_report(records, out, title=f"{len(records)} runs" if len(records) > 1 else records[0].label)
@@ -331,7 +363,7 @@ def list_parts(
         str | None,
         typer.Argument(help="learners, guidances, datasets, protocols, models, recipes, train, engine …"),
     ] = None,
-    which: Annotated[str, typer.Argument(help='Of recipes: those that begin so, e.g. "table1/cifar10".')] = "",
+    which: Annotated[str, typer.Argument(help='Those that begin so, or a pattern, e.g. "table1/*g20*".')] = "",
 ) -> None:
     """Show what there is to choose from, with every option and its default.
 
@@ -340,7 +372,7 @@ def list_parts(
     from mnar.part_list import listing
 
     for line in listing(kind, which):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def _version(wanted: bool) -> None:
@@ -359,14 +391,15 @@ def options(
 
 
 def _print_headline(folder: Path, verdict: Verdict | None) -> None:
-    from mnar.evaluate import headline
-    from mnar.report import read_metrics
+    from mnar.evaluate import headline, headline_lines
+    from mnar.run_files import read_metrics
 
-    scores = headline(read_metrics(folder))
+    lines = read_metrics(folder)
+    scores, num_in_median = headline(lines), len(headline_lines(lines))
     console.print(
-        f"accuracy {scores['accuracy_median_last_20']:.2%} (median of the last {scores['num_in_median']} evaluations), "
-        f"{scores['accuracy_final']:.2%} (final), {scores['accuracy_best_on_test']:.2%} (best on test); "
-        f"geometric mean {scores['geometric_mean']:.2%}\n{folder}",
+        f"accuracy {scores.accuracy_median_last_20:.2%} (median of the last {num_in_median} evaluations), "
+        f"{scores.accuracy_final:.2%} (final), {scores.accuracy_best_on_test:.2%} (best on test); "
+        f"geometric mean {scores.geometric_mean:.2%}\n{folder}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -375,19 +408,23 @@ def _print_headline(folder: Path, verdict: Verdict | None) -> None:
         console.print(f"{verdict.text}\nlabels for the rest: {verdict.predictions}", markup=False, soft_wrap=True)
 
 
+def _in_words(error: Exception) -> str:
+    """With a remedy where the system has none to offer."""
+    if isinstance(error, OSError) and error.errno in REMEDIES:
+        return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}; {REMEDIES[error.errno]}"
+    return str(error)
+
+
 def main() -> None:
     """Every error that a user can mend is one line, not a traceback; so is every warning."""
     warnings.showwarning = lambda message, *_: errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}")
     try:
         app(prog_name="mnar")
-    except KeyboardInterrupt:
-        errors.print("stopped")
-        sys.exit(130)
     except Interrupted as error:
         errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)
     except (ValueError, OSError, Diverged) as error:
-        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
+        errors.print(f"[red]error:[/red] {escape(_in_words(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
     except OutOfMemoryError as error:
         remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"

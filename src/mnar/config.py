@@ -25,6 +25,7 @@ from mnar.protocols import PROTOCOLS, split
 from mnar.train_options import TrainOptions
 
 Options = dict[str, Any]
+IDLE_GUIDANCES = ("none", "tracking")  # those that change no pseudo-label
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,8 @@ def _hints(make: Callable[..., Any]) -> dict[str, Any]:
 def _refuse_unknown(given: Mapping[str, Any], known: list[str], what: str) -> None:
     for name in given:
         if name not in known:
-            raise ValueError(f"unknown {what}: {name!r}; choose from {sorted(known)}")
+            remedy = f"choose from {sorted(known)}" if known else "it has none"
+            raise ValueError(f"unknown {what}: {name!r}; {remedy}")
 
 
 def _read_yaml(text: str, what: str) -> Any:

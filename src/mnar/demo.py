@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mnar.folder import REPORT
 from mnar.recipes import configure
 from mnar.report import Run, read_run, write_report
+from mnar.run_files import REPORT
 from mnar.side_by_side import run_all
 
 METHODS = [("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("fixmatch", "prg_last")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -47,7 +48,7 @@ class TerminalDisplay:
     ) -> None:
         self.live.stop()
 
-    def started(self, config: RunConfig, first_step: int) -> None:
+    def started(self, config: RunConfig, folder: Path, first_step: int) -> None:
         self.iterations = config.train.iterations
         name = f"{config.learner.name} + {config.guidance.full_name} on {config.dataset.name}, seed {config.seed}"
         origin = f", from step {first_step}" if first_step else ""

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,10 @@ from mnar.assembly import make_augment, make_model, make_split, make_trainer, pr
 from mnar.config import RunConfig
 from mnar.datasets.own import as_data_set
 from mnar.engine import Engine
+from mnar.evaluate import BATCH
 from mnar.inputs.arrays import samples
 from mnar.inputs.encoding import TableEncoder
-from mnar.inputs.half_labeled import UNLABELED, HalfLabeled, Table
+from mnar.inputs.half_labeled import UNLABELED, HalfLabeled, Table, unnamed_columns
 from mnar.inputs.table import features_like, features_of
 from mnar.inspect import Estimate, Inspection, inspect_data
 from mnar.inspect.label_shift import AtRandomTest
@@ -36,7 +37,7 @@ from mnar.train import train
 from mnar.types import DataSet, Selection, Split
 
 MOST_CELLS = 10**8  # of a sparse matrix made dense: 800 MB
-BATCH = 1000
+UNKNOWN = Estimate(np.nan, np.nan, np.nan)
 NUMBERS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": "allow-nan"}
 
 
@@ -44,9 +45,9 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A network trained on rows of which some have a label, perhaps not those that chance would have chosen.
 
     `fit(X, y)`: X is a table of numbers (NaN where one is missing; sparse is made dense), a DataFrame with columns of
-    any kind, or images as uint8 [n, h, w] or [n, h, w, c]. In y, `unlabeled`, None, NaN and empty text mean "no label"
-    (see `labeled_folds.split_labels`). Where -1 is a class, give another `unlabeled`, such as None. If every row has a
-    label, this is plain supervised learning.
+    any kind, or images as uint8 [n, h, w] or [n, h, w, c]. In y, `unlabeled`, None, NaN, empty text and "?" mean
+    "no label"; other texts, "none" too, are classes. Where -1 is a class, give another `unlabeled`, such as None. If
+    every row has a label, this is plain supervised learning.
 
     learner, guidance    by name, as `mnar list` has them; "auto": what suits the kind of data. A learner named alone is
                          guided as its own paper has it.
@@ -60,7 +61,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     After fitting: classes_; transduction_, the class of every row, as given or as predicted; and on request, since a
     classifier has to be cross-fitted first, class_prior_, the share of each class among the unlabelled rows,
     class_prior_interval_ (95 %), label_propensity_, the share of each class that is labelled, and mnar_test_, the test
-    of "labels are missing at random".
+    of "labels are missing at random". NaN stands for what cannot be told of a class.
     """
 
     def __init__(
@@ -98,13 +99,16 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for note in notes:
             warnings.warn(note, stacklevel=2)
         data = as_data_set(training, held_out=0.0)
-        self._config = self._configure(training, data)
+        self._config = self._configure(data)
         with _own_randomness(self._config):
             weights = _trained(self._config, data, self.backbone, verbose=self.verbose).state_dict()
         # What predicting needs: the network without the heads that were there to train with, and no sample.
         self._weights = {name: weights[name].cpu().numpy() for name in weights if not name.startswith("heads.")}
         self._outline = data._replace(
-            train_x=data.train_x[:0].clone(), train_y=data.train_y[:0].clone(), test_x=data.test_x[:0].clone()
+            train_x=data.train_x[:0].clone(),
+            train_y=data.train_y[:0].clone(),
+            test_x=data.test_x[:0].clone(),
+            row_names=(),
         )
         predicted = self._probs(data.train_x).argmax(1)
         self.transduction_ = self.classes_[np.where(training.is_labeled, codes, predicted)]
@@ -122,18 +126,17 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def class_prior_(self) -> npt.NDArray[np.float64]:
         """[k] the share of each class among the unlabelled rows."""
-        return np.array([share.value for share in self._pool_shares])
+        return np.array([share.value for share in self._told("pool_share")])
 
     @property
     def class_prior_interval_(self) -> npt.NDArray[np.float64]:
         """[k, 2] its ends, with 95 % confidence."""
-        return np.array([(share.low, share.high) for share in self._pool_shares])
+        return np.array([(share.low, share.high) for share in self._told("pool_share")])
 
     @property
     def label_propensity_(self) -> npt.NDArray[np.float64]:
         """[k] the share of each class, among all rows, that has a label."""
-        num_labels = np.array([found.num_labels for found in self._inspection.classes])
-        return num_labels / (num_labels + self.class_prior_ * self._inspection.num_unlabeled)
+        return np.array([1 / one_in.value for one_in in self._told("labeled_one_in")])
 
     @property
     def mnar_test_(self) -> AtRandomTest:
@@ -142,12 +145,12 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise AttributeError(" ".join(self._inspection.cannot_tell))
         return self._inspection.at_random
 
-    @property
-    def _pool_shares(self) -> list[Estimate]:
-        shares = [found.pool_share for found in self._inspection.classes if found.pool_share is not None]
-        if not shares:
+    def _told(self, what: Literal["pool_share", "labeled_one_in"]) -> list[Estimate]:
+        """Of each class, in the order of classes_."""
+        estimates: list[Estimate | None] = [getattr(found, what) for found in self._inspection.classes]
+        if not any(estimates):
             raise AttributeError(" ".join(self._inspection.cannot_tell))
-        return shares
+        return [estimate or UNKNOWN for estimate in estimates]
 
     @property
     def _inspection(self) -> Inspection:
@@ -176,7 +179,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"X has images of shape {images.shape[1:]}, and {shape} was fitted; resize them")
             return images
         encoder = TableEncoder.from_dict(self._outline.encoding)
-        if encoder.schema.numeric_names == _column_names(self.n_features_in_):
+        if encoder.schema.numeric_names == unnamed_columns(self.n_features_in_):
             return encoder.transform(_numbers(validate_data(self, X, reset=False, **NUMBERS)))
         if not hasattr(X, "columns"):
             raise ValueError(f"X is {type(X).__name__}, and a DataFrame was fitted; give one with the same columns")
@@ -198,9 +201,8 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes[is_labeled] = numbers
         return codes
 
-    def _configure(self, half_labeled: HalfLabeled, data: DataSet) -> RunConfig:
-        num_labels = int(half_labeled.is_labeled.sum())
-        num_unlabeled = len(half_labeled.y) - num_labels
+    def _configure(self, data: DataSet) -> RunConfig:
+        num_unlabeled = int((data.train_y == UNLABELED).sum())
         learner, guidance = (None if name == "auto" else name for name in (self.learner, self.guidance))
         if num_unlabeled == 0 and (learner or guidance):
             warnings.warn("every row has a label, so this is plain supervised learning", stacklevel=3)
@@ -214,9 +216,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             settings=[*([] if self.device == "auto" else [f"engine.device={self.device}"]), *self.settings],
             defaults=own_sections(
-                half_labeled.kind,
                 tuple(data.train_x.shape[1:]),
-                num_labels,
                 num_unlabeled,
                 on_gpu=torch.cuda.is_available() if self.device == "auto" else self.device.startswith("cuda"),
                 iterations=self.iterations,
@@ -301,9 +301,4 @@ def _numbers(X: Any) -> Table:
                 "choose fewer columns, e.g. by TruncatedSVD"
             )
         X = X.toarray()
-    num_rows, num_columns = X.shape
-    return Table(X, np.empty((num_rows, 0), np.int64), _column_names(num_columns), (), ())
-
-
-def _column_names(num_columns: int) -> tuple[str, ...]:
-    return tuple(f"x{column}" for column in range(num_columns))
+    return Table.of_numbers(X)

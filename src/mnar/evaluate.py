@@ -5,15 +5,26 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+BATCH = 1000  # samples that are predicted at a time
 NUM_CONFIDENCE_BINS = 15
 HEADLINE_EVALUATIONS = 20
 STARVED_SHARE_OF_RUN = 0.1  # so long without a pseudo-label is a long time
 COLLAPSED_MASK_RATE = 0.01
+Value = TypeVar("Value")
+
+
+class Headline(NamedTuple, Generic[Value]):
+    """The figures to quote, of a run or, as spreads, of several. Best-on-test peeks at the test set and says so."""
+
+    accuracy_median_last_20: Value
+    accuracy_final: Value
+    accuracy_best_on_test: Value
+    geometric_mean: Value
 
 
 @torch.no_grad()
@@ -29,7 +40,7 @@ def scores_on(
 
     Everything is gathered on the device and read once.
     """
-    probs = torch.cat([model(prepare(chunk)).float().softmax(1) for chunk in images.split(1000)])
+    probs = torch.cat([model(prepare(chunk)).float().softmax(1) for chunk in images.split(BATCH)])
     confidence, predicted = probs.max(1)
     confusion = count_pairs(targets, predicted, num_classes, num_classes)
     scores = confusion_scores(confusion.cpu())
@@ -38,10 +49,16 @@ def scores_on(
 
 
 def count_pairs(rows: Tensor, columns: Tensor, num_rows: int, num_columns: int) -> Tensor:
-    """How often each (row, column) occurs, [num_rows, num_columns], without a host sync."""
-    counts = torch.zeros(num_rows * num_columns, device=rows.device)
-    counts.scatter_add_(0, rows * num_columns + columns, torch.ones_like(rows, dtype=counts.dtype))
-    return counts.view(num_rows, num_columns)
+    """How often each (row, column) occurs, [num_rows, num_columns]."""
+    counts = torch.zeros(num_rows, num_columns, dtype=torch.int64, device=rows.device)
+    add_pairs(counts, rows, columns)
+    return counts
+
+
+def add_pairs(counts: Tensor, rows: Tensor, columns: Tensor) -> None:
+    """Count each (row, column) in place, without a host sync."""
+    cells = rows * counts.shape[1] + columns
+    counts.view(-1).scatter_add_(0, cells, torch.ones_like(cells, dtype=counts.dtype))
 
 
 def confusion_scores(confusion: Tensor) -> dict[str, Any]:
@@ -110,20 +127,17 @@ def _same_generation(line: dict[str, Any], other: dict[str, Any]) -> bool:
     return line.get("generation") == other.get("generation")
 
 
-def headline(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures to quote, from the lines of metrics.jsonl. Best-on-test peeks at the test set and says so."""
+def headline(lines: Sequence[dict[str, Any]]) -> Headline[float]:
+    """From the lines of metrics.jsonl."""
     if not lines:
         raise ValueError("no evaluation to summarise: the run has not reached its first one (train.eval_every)")
-    accuracy = [line["test"]["accuracy"] for line in lines]
-    latest = headline_lines(lines)
-    return {
-        "accuracy_median_last_20": statistics.median(line["test"]["accuracy"] for line in latest),
-        "accuracy_final": accuracy[-1],
-        "accuracy_best_on_test": max(line["test"]["accuracy"] for line in lines if _same_generation(line, lines[-1])),
-        "geometric_mean": statistics.median(line["test"]["geometric_mean"] for line in latest),
-        "num_evaluations": len(lines),
-        "num_in_median": len(latest),
-    }
+    last, latest = lines[-1], headline_lines(lines)
+    return Headline(
+        accuracy_median_last_20=statistics.median(line["test"]["accuracy"] for line in latest),
+        accuracy_final=last["test"]["accuracy"],
+        accuracy_best_on_test=max(line["test"]["accuracy"] for line in lines if _same_generation(line, last)),
+        geometric_mean=statistics.median(line["test"]["geometric_mean"] for line in latest),
+    )
 
 
 def health_warnings(

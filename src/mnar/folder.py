@@ -1,4 +1,4 @@
-"""A run folder: its files, who may write to it, and the recorder that fills it while a run goes on."""
+"""A run folder: who may write to it, and the recorder that fills it while a run goes on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import fcntl
 import json
 import os
 import platform
-import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -21,24 +20,30 @@ from safetensors.torch import save as to_safetensors
 
 import mnar
 from mnar import checkpoint
-from mnar.config import RunConfig
+from mnar.config import IDLE_GUIDANCES, RunConfig
 from mnar.evaluate import health_warnings
-from mnar.report import read_metrics
+from mnar.run_files import (
+    CONFIG,
+    ENVIRONMENT,
+    LOCK,
+    METRICS,
+    MODEL,
+    SELECTIONS,
+    STATE,
+    check_complete,
+    read_metrics,
+    resume_command,
+)
 from mnar.train import Trainer
 from mnar.types import Selection
 
-CONFIG, SPLIT, ENVIRONMENT = "config.yaml", "split.json", "environment.json"
-METRICS, STATE, MODEL, REPORT = "metrics.jsonl", "state.pt", "model.safetensors", "report.html"
-SELECTIONS = "selections"  # who joined the labelled set, by generation
-PRETRAINING = "pretraining"  # the run folder of a stage that comes first
-LOCK = ".lock"
 STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # asked to, Ctrl-C, the terminal went away
 
 
 class Display(Protocol):
     """Where a run says how it is getting on."""
 
-    def started(self, config: RunConfig, first_step: int) -> None: ...
+    def started(self, config: RunConfig, folder: Path, first_step: int) -> None: ...
     def stepped(self, step: int) -> None: ...
     def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
     def evaluation(self, line: dict[str, Any]) -> None: ...
@@ -49,7 +54,7 @@ class Display(Protocol):
 class Silent:
     """A display for nobody."""
 
-    def started(self, config: RunConfig, first_step: int) -> None: ...
+    def started(self, config: RunConfig, folder: Path, first_step: int) -> None: ...
     def stepped(self, step: int) -> None: ...
     def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
     def evaluation(self, line: dict[str, Any]) -> None: ...
@@ -78,22 +83,24 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def resume_command(folder: Path) -> str:
-    return f"mnar train --resume {shlex.quote(str(folder))}"
-
-
 def read_config(folder: Path) -> RunConfig:
     if not (folder / CONFIG).exists():
-        raise FileNotFoundError(f"{folder} is not a run folder: it has no {CONFIG}; name the folder given as --out")
+        below = min(folder.rglob(CONFIG), default=None)
+        remedy = f"name one, such as {below.parent}" if below else "name the folder given as --out"
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no {CONFIG}; {remedy}")
     try:
         return RunConfig.from_yaml((folder / CONFIG).read_text())
     except ValueError as error:
-        raise ValueError(f"{folder / CONFIG}: {error}") from error
+        raise ValueError(f"{folder / CONFIG} is damaged or was changed: {error}; put it back as it was") from error
 
 
-def forget_metrics_after(folder: Path, step: int) -> list[dict[str, Any]]:
+def forget_metrics_after(folder: Path, step: int, due: Iterable[int]) -> list[dict[str, Any]]:
     """Drop what was measured after the checkpoint that a run goes on from; it will be measured again."""
-    kept = [line for line in read_metrics(folder) if line["step"] <= step]
+    lines = read_metrics(folder)
+    kept = [line for line in lines if line["step"] <= step]
+    check_complete(folder, kept, due, f"the checkpoint is of step {step}")
+    if len(kept) < len(lines):
+        (folder / MODEL).unlink(missing_ok=True)  # where it is, all evaluations are
     checkpoint.write_atomically(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
     return kept
 
@@ -146,10 +153,12 @@ class RunRecorder:
         self.num_generations = trainer.learner.generations
         self.first_step = first_step
         self.saved_step = self.last_step = first_step
-        self.lines = forget_metrics_after(folder, first_step)
+        every, is_over = trainer.options.eval_every, trainer.is_over(first_step)
+        due = [*range(every, first_step + 1, every), *([first_step] if is_over else [])]
+        self.lines = forget_metrics_after(folder, first_step, due)
         config = read_config(folder)
         self.config = config.to_yaml()
-        self.guided = any(part.name not in ("none", "tracking") for part in config.guidance.chain)
+        self.guided = any(part.name not in IDLE_GUIDANCES for part in config.guidance.chain)
         self.began = time.monotonic()
         self.machine = _machine(trainer.engine.device)
         self.earlier_sessions = _sessions(folder)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
 
-NO_LABEL = ("", "nan", "NaT", "<NA>")  # what numpy and pandas make of an empty cell, of NaN and of NA among texts
+from mnar.inputs.label_values import is_missing_value
 
 
 class LabeledOnlyKFold(BaseCrossValidator):  # type: ignore[misc]
@@ -51,20 +51,14 @@ class LabeledOnlyKFold(BaseCrossValidator):  # type: ignore[misc]
 def split_labels(y: Any, unlabeled: object = -1) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
     """Which rows have a label, and the labels of those.
 
-    No label are `unlabeled`, None, NaN and empty text. Among texts "-1" and "nan" are as good as -1 and NaN: numpy
-    writes all of a mixed list as text. With `unlabeled=None` the number -1 is a class like any other.
+    No label are `unlabeled`, None, NaN, empty text and "?"; see `is_missing_value`. With `unlabeled=None` the number -1
+    is a class like any other.
     """
     values = np.asarray(y)
     if values.ndim != 1:
         raise ValueError(f"y has shape {values.shape}; give one label per row")
-    if values.dtype.kind in "biuf":
-        is_labeled = ~np.isnan(values) & (values != unlabeled)
-        return is_labeled, values[is_labeled]
-    no_label = {*NO_LABEL, *([] if unlabeled is None else [str(unlabeled)])}
-    is_labeled = np.array(
-        [value is not None and str(value).strip() not in no_label and value != unlabeled for value in values.tolist()],
-        bool,
-    )
+    is_labeled = np.array([not is_missing_value(value, unlabeled) for value in values.tolist()], bool)
     labels = values[is_labeled]
-    is_text = all(isinstance(label, str) for label in labels.tolist())
-    return is_labeled, labels if is_text else np.array(labels.tolist())  # numbers among None are objects no more
+    if labels.dtype == object and not all(isinstance(label, str) for label in labels):
+        labels = np.array(labels.tolist())  # numbers that stood among None
+    return is_labeled, labels

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mnar.evaluate import add_pairs
+
 
 class Diverged(RuntimeError):
     """The loss or a parameter is no longer a number."""
@@ -35,9 +37,7 @@ class Meters:
     def add_pseudo_labels(self, pseudo_labels: Tensor, targets: Tensor) -> None:
         column = torch.where(pseudo_labels < 0, self.num_classes, pseudo_labels)
         row = torch.where(targets < 0, self.num_classes, targets)
-        cell = row * (self.num_classes + 1) + column
-        one = torch.ones_like(cell, dtype=self.pseudo_confusion.dtype)
-        self.pseudo_confusion.view(-1).scatter_add_(0, cell, one)
+        add_pairs(self.pseudo_confusion, row, column)
 
     def means(self) -> dict[str, float]:
         """Mean of each log since the last reset. Raises Diverged when the loss is not a number."""

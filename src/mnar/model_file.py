@@ -11,7 +11,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from mnar import checkpoint
-from mnar.folder import MODEL, STATE, read_config
+from mnar.folder import read_config
+from mnar.run_files import MODEL, STATE
 from mnar.train import Trainer
 from mnar.types import DataSet
 

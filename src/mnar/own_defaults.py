@@ -8,16 +8,10 @@ FEWEST_PIXELS = 4  # of a side, for a convolutional network
 
 
 def own_sections(
-    kind: str,
-    sample_shape: tuple[int, ...],
-    num_labels: int,
-    num_unlabeled: int,
-    *,
-    on_gpu: bool,
-    iterations: int | None = None,
+    sample_shape: tuple[int, ...], num_unlabeled: int, *, on_gpu: bool, iterations: int | None = None
 ) -> Sections:
-    """Sections for `configure(defaults=...)`. `kind` is "images", "features" or "table"."""
-    if kind == "images":
+    """Sections for `configure(defaults=...)`. A sample is an image [channels, height, width] or a row of a table."""
+    if len(sample_shape) == 3:
         sections = _for_images(sample_shape, on_gpu=on_gpu, iterations=iterations)
     else:
         sections = _for_tables(iterations=iterations)

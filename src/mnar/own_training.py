@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,23 +15,25 @@ import numpy as np
 import torch
 
 from mnar import checkpoint
-from mnar.assembly import load_data, make_augment, make_model
-from mnar.config import RunConfig
+from mnar.assembly import load_data
+from mnar.config import RunConfig, complete, parse_setting
+from mnar.datasets.own import as_data_set, own
 from mnar.engine import Engine
-from mnar.folder import CONFIG, MODEL, Display, read_config, resume_command
-from mnar.inputs import read_data
+from mnar.evaluate import BATCH
+from mnar.folder import Display, read_config
+from mnar.inputs import UNLABELED, read_data
 from mnar.inspect import Inspection, inspect_data
-from mnar.model_file import read_weights
 from mnar.own_defaults import own_sections
 from mnar.recipes import configure
 from mnar.report import read_run
-from mnar.run import new_run, resume_run
+from mnar.run import is_own, new_run, resume_run, trained_network
+from mnar.run_files import CONFIG, MODEL, resume_command
 from mnar.train import Interrupted
+from mnar.types import DataSet
 
 SUPERVISED = "supervised"  # the folder, within a run's, of the same without its unlabelled samples
 PREDICTIONS = "predictions.csv"
 CLEARLY = 2.0  # standard errors
-BATCH = 1000
 
 OnProgress = Callable[[str, int, int], None]  # what is being done, so many done of so many
 
@@ -55,7 +57,7 @@ def inspect_own(source: Path, out: Path, *, reading: dict[str, Any], seed: int, 
     return inspection
 
 
-def own_config(
+def configure_own(
     source: Path,
     *,
     reading: dict[str, Any],
@@ -63,23 +65,22 @@ def own_config(
     guidance: str | None,
     iterations: int | None,
     seed: int | None,
-    settings: Iterable[str],
+    settings: Sequence[str],
     on_progress: OnProgress,
-) -> RunConfig:
-    """The defaults for data of this kind and size, and over them what was chosen."""
-    data = read_data(source, **reading, progress=partial(on_progress, "reading"))
-    num_labels = int(data.is_labeled.sum())
-    shape = () if data.kind == "table" else data.x.shape[1:]  # type: ignore[union-attr]
+) -> tuple[RunConfig, DataSet]:
+    """The defaults for data of this kind and size, and over them what was chosen; and the data, as they were read."""
+    set_otherwise = {option: value for section, option, value in map(parse_setting, settings) if section == "dataset"}
+    options = complete(own, {"root": str(source), **reading, **set_otherwise}, "dataset own")
+    root, held_out = options.pop("root"), options.pop("held_out")
+    data = as_data_set(read_data(root, **options, progress=partial(on_progress, "reading")), held_out=held_out)
     sections = own_sections(
-        data.kind,
-        shape,
-        num_labels,
-        len(data.y) - num_labels,
+        tuple(data.train_x.shape[1:]),
+        int((data.train_y == UNLABELED).sum()),
         on_gpu=torch.cuda.is_available(),
         iterations=iterations,
     )
     places = {name: str(Path(value).resolve()) for name, value in reading.items() if name == "features"}
-    return configure(
+    config = configure(
         dataset="own",
         data=str(source),
         learner=learner,
@@ -89,33 +90,50 @@ def own_config(
         settings=settings,
         defaults={**sections, "dataset": {"name": "own", **reading, **places}},
     )
+    return config, data
 
 
-def is_own(folder: Path) -> bool:
-    return read_config(folder).dataset.name == "own"
-
-
-def finish_own(
-    folder: Path, display: Display, *, root: Path | None = None, settings: Iterable[str] = ()
+def train_and_finish(
+    config: RunConfig, folder: Path, display: Display, *, data: DataSet | None = None
 ) -> Verdict | None:
+    """A new run and, on own data, what comes after it; `data` as in `new_run`."""
+    if not is_own(config):
+        new_run(config, folder, display)
+        return None
+    data = load_data(config) if data is None else data
+    new_run(config, folder, display, data=data)
+    return finish_own(folder, display, data)
+
+
+def resume_and_finish(
+    folder: Path, display: Display, *, root: Path | None = None, settings: Sequence[str] = ()
+) -> Verdict | None:
+    """The same from where it stopped; `root` and `settings` as in `resume_run`."""
+    config = read_config(folder).with_engine(settings)
+    data = load_data(config, root)
+    resume_run(folder, display, data=data, settings=settings)
+    return finish_own(folder, display, data, settings=settings) if is_own(config) else None
+
+
+def finish_own(folder: Path, display: Display, data: DataSet, *, settings: Sequence[str] = ()) -> Verdict | None:
     """After a run: train the same on its labels alone, compare, and label the rest. Called again, it goes on.
 
-    A run on labels alone has nothing to be compared with. `root` and `settings` are as in `resume_run`.
+    A run on labels alone has nothing to be compared with. `settings` are as in `resume_run`.
     """
-    config, baseline, settings = read_config(folder), folder / SUPERVISED, tuple(settings)
+    config, baseline = read_config(folder), folder / SUPERVISED
     is_compared = config.learner.name != "supervised"
     if is_compared and not (baseline / MODEL).exists():
         display.note("now the same network on the labels alone, to compare")
         alone = {**config.to_dict(), "learner": {"name": "supervised"}, "guidance": {"name": "none"}}
         try:
             if (baseline / CONFIG).exists():
-                resume_run(baseline, display, root=root, settings=settings)
+                resume_run(baseline, display, data=data, settings=settings)
             else:
-                new_run(RunConfig.from_dict(alone).with_engine(settings), baseline, display, root=root)
+                new_run(RunConfig.from_dict(alone).with_engine(settings), baseline, display, data=data)
         except Interrupted as error:
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"{stopped}; saved. Go on with: {resume_command(folder)}") from error
-    write_predictions(folder, root=root, settings=settings)
+    write_predictions(folder, data, settings=settings)
     return compare(folder, baseline) if is_compared else None
 
 
@@ -144,22 +162,15 @@ def compare(folder: Path, baseline: Path) -> Verdict:
 
 
 @torch.no_grad()
-def write_predictions(folder: Path, *, root: Path | None = None, settings: Iterable[str] = ()) -> None:
+def write_predictions(folder: Path, data: DataSet, *, settings: Sequence[str] = ()) -> None:
     """A class and a confidence for every sample without a label."""
     config = read_config(folder).with_engine(settings)
-    options = {**config.dataset.options, "root": root or config.dataset.options["root"]}
-    source, _ = options.pop("root"), options.pop("held_out")
-    data, tensors, engine = read_data(source, **options), load_data(config, root), Engine(config.engine)
-    model = make_model(config, tensors)
-    model.load_state_dict(read_weights(folder))
-    network = engine.inference(engine.place(model).eval())
-    prepare = make_augment(config, tensors).to(engine.device)
-
+    network, prepare = trained_network(folder, config, data, Engine(config.engine))
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["sample", "label", "confidence"])
-    for rows in torch.from_numpy(np.flatnonzero(~data.is_labeled)).split(BATCH):
-        probs = network(prepare(tensors.train_x[rows].to(engine.device), "id")).float().softmax(1)
+    for rows in torch.nonzero(data.train_y == UNLABELED).flatten().split(BATCH):
+        probs = network(prepare(data.train_x[rows])).float().softmax(1)
         for row, confidence, label in zip(rows.tolist(), *(part.tolist() for part in probs.max(1)), strict=True):
             writer.writerow([data.row_names[row], data.class_names[label], f"{confidence:.4f}"])
     checkpoint.write_atomically(folder / PREDICTIONS, text.getvalue())

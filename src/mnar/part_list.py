@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from rich.markup import escape
@@ -10,29 +11,41 @@ from rich.markup import escape
 from mnar.config import SECTIONS, TABLES, options_of
 from mnar.guidances import class_of
 from mnar.learners import LEARNERS
-from mnar.recipes import RECIPES, TITLES, Recipe
+from mnar.recipes import RECIPES, TITLES, Recipe, no_recipe
 
 
 def listing(kind: str | None, which: str = "") -> Iterator[str]:
-    """Every part with every option and its default; of one kind, or all. `which` is how the name of a recipe begins."""
+    """Every part with every option and its default, of one kind, or of all with the names of the tables of recipes.
+
+    `which` is how a name begins, or a pattern.
+    """
     kinds = {f"{section}s": (section, table) for section, table in TABLES.items()}
     kinds |= {section: (section, {"": make}) for section, make in SECTIONS.items()}
     if kind is not None and kind not in (*kinds, "recipes"):
         raise ValueError(f"nothing called {kind!r} to list; choose from {[*kinds, 'recipes']}")
-    if which and (kind != "recipes" or not any(name.startswith(which) for name in RECIPES)):
-        raise ValueError(f"no recipe begins with {which!r}; `mnar list recipes` has all")
     for title, (section, table) in kinds.items():
         if kind in (None, title):
+            if not (found := _begin_with(which, table)):
+                raise ValueError(f"none of the {title} begins with {which!r}; choose from {[*table]}")
             yield f"[bold]{title}[/bold]  [dim]--set {section}.OPTION=VALUE[/dim]"
-            for name, make in table.items():
+            for name, make in found.items():
                 parameters = options_of(section, make).values()
                 options = ", ".join(str(p.replace(annotation=p.empty, kind=p.KEYWORD_ONLY)) for p in parameters)
                 yield f"  {name}  [dim]{escape(options)}[/dim]"
                 if section in ABOUT:
                     yield f"      [dim]{escape(ABOUT[section](make))}[/dim]"
-    if kind in (None, "recipes"):
+    if kind is None:
+        yield "[bold]recipes[/bold]  [dim]--recipe NAME; `mnar list recipes TABLE` has their names[/dim]"
+        yield from (f"  {table}  [dim]{escape(title)}[/dim]" for table, title in TITLES.items())
+    if kind == "recipes":
+        if not (recipes := _begin_with(which, RECIPES)):
+            raise no_recipe(which, [*TITLES, *RECIPES])
         yield "[bold]recipes[/bold]  [dim]--recipe NAME; the paper's accuracy and geometric mean (GM), %[/dim]"
-        yield from map(escape, recipe_lines({n: each for n, each in RECIPES.items() if n.startswith(which)}, TITLES))
+        yield from map(escape, recipe_lines(recipes, TITLES))
+
+
+def _begin_with(which: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in parts.items() if fnmatchcase(name, f"{which}*")}
 
 
 def recipe_lines(recipes: Mapping[str, Recipe], titles: Mapping[str, str]) -> Iterator[str]:

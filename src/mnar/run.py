@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from mnar import checkpoint
 from mnar.assembly import (
@@ -25,7 +26,11 @@ from mnar.augment import kind_of
 from mnar.config import RunConfig
 from mnar.engine import Engine
 from mnar.evaluate import scores_on
-from mnar.folder import (
+from mnar.folder import Display, RunRecorder, Silent, locked, read_config, stopping_on_signals
+from mnar.meters import Diverged
+from mnar.model_file import read_weights, write_model
+from mnar.report import read_run, write_report
+from mnar.run_files import (
     CONFIG,
     LOCK,
     MODEL,
@@ -33,17 +38,9 @@ from mnar.folder import (
     REPORT,
     SPLIT,
     STATE,
-    Display,
-    RunRecorder,
-    Silent,
-    locked,
-    read_config,
+    read_metrics,
     resume_command,
-    stopping_on_signals,
 )
-from mnar.meters import Diverged
-from mnar.model_file import read_weights, write_model
-from mnar.report import read_metrics, read_run, write_report
 from mnar.split_file import check_same_split, describe_split
 from mnar.train import Interrupted, Trainer, train
 from mnar.types import DataSet, Split
@@ -51,22 +48,33 @@ from mnar.types import DataSet, Split
 LEFT_BY_A_KILL = (LOCK, f"{CONFIG}.part")  # what a run leaves that was killed before it began
 
 
+def is_own(config: RunConfig) -> bool:
+    return config.dataset.name == "own"
+
+
+def default_folder(config: RunConfig) -> Path:
+    """Named after what makes the run; of own data, after where they are."""
+    root = config.dataset.options.get("root")
+    what = root.stem if is_own(config) and root else f"{config.dataset.name}-{config.protocol.name}"
+    return Path("runs") / f"{what}-{config.learner.name}-{config.guidance.full_name}-seed{config.seed}"
+
+
 def new_run(
     config: RunConfig,
     folder: Path,
     display: Display | None = None,
     *,
-    root: Path | None = None,
+    data: DataSet | None = None,
     until: float | None = None,
 ) -> None:
     """Train `config` into a new run folder.
 
-    `root` names the data if they are elsewhere than it says. `until`, a time of `time.monotonic()`, is when to stop
-    and save as if asked to.
+    `data` are those that it names, if they have been read already. `until`, a time of `time.monotonic()`, is when to
+    stop and save as if asked to.
     """
     _refuse_used(folder)
     # All that can be wrong with the input comes out here, before anything is written.
-    data = load_data(config, root)
+    data = load_data(config) if data is None else data
     rows = make_split(config, data)
     trainer = make_trainer(config, data, rows)
     _check_views(config, data, rows, trainer)
@@ -76,7 +84,7 @@ def new_run(
         _refuse_used(folder)  # by another process, meanwhile
         checkpoint.write_atomically(folder / CONFIG, config.to_yaml())
         checkpoint.write_atomically(folder / SPLIT, json.dumps(describe_split(config, data, rows)))
-        _pretrain(trainer, config, folder, display, root=root, until=until)
+        _pretrain(trainer, config, folder, display, data, until=until)
         _train(trainer, data, folder, 0, display or Silent(), until)
 
 
@@ -85,17 +93,18 @@ def resume_run(
     display: Display | None = None,
     *,
     root: Path | None = None,
-    settings: Iterable[str] = (),
+    data: DataSet | None = None,
+    settings: Sequence[str] = (),
     until: float | None = None,
 ) -> None:
     """Go on with the run in `folder`, which knows its configuration.
 
-    On another machine, `root` names the data if it has moved, and `settings` may change the engine's options. `until`
-    is as in `new_run`.
+    On another machine, `root` names the data if it has moved, and `settings` may change the engine's options. `data`
+    and `until` are as in `new_run`.
     """
     display = display or Silent()
     config = read_config(folder).with_engine(settings)
-    data = load_data(config, root)
+    data = load_data(config, root) if data is None else data
     rows = make_split(config, data)
     with locked(folder):
         trainer = make_trainer(config, data, rows)
@@ -106,7 +115,7 @@ def resume_run(
             trainer.load_state_dict(state)
         if first_step == 0:
             _take_encoder(trainer, config.learner.options.get("encoder"))
-            _pretrain(trainer, config, folder, display, root=root, settings=settings, until=until)
+            _pretrain(trainer, config, folder, display, data, settings=settings, until=until)
         _train(trainer, data, folder, first_step, display, until)
 
 
@@ -136,13 +145,23 @@ def _check_views(config: RunConfig, data: DataSet, rows: Split, trainer: Trainer
     trainer.learner.check_sample(views)
 
 
-def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[str] = ()) -> dict[str, Any]:
+def evaluate_run(folder: Path, *, root: Path | None = None, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Scores of a run's averaged model on its test set, as far as the run has got.
 
     `root` and `settings` are as in `resume_run`.
     """
     config = read_config(folder).with_engine(settings)
     data, engine = load_data(config, root), Engine(config.engine)
+    network, prepare = trained_network(folder, config, data, engine)
+    test_y, num_classes = data.test_y.to(engine.device), len(data.class_names)
+    scores, confusion = scores_on(network, data.test_x, test_y, prepare, num_classes=num_classes)
+    return {**scores, "confusion": confusion.tolist(), "class_names": list(data.class_names)}
+
+
+def trained_network(
+    folder: Path, config: RunConfig, data: DataSet, engine: Engine
+) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """The averaged model of a run, as far as it has got, ready to predict; and what makes its input of samples."""
     model = make_model(config, data)
     try:
         model.load_state_dict(read_weights(folder))
@@ -152,16 +171,8 @@ def evaluate_run(folder: Path, *, root: Path | None = None, settings: Iterable[s
     except (SafetensorError, RuntimeError) as error:
         remedy = f"write it again with `{resume_command(folder)}`"
         raise ValueError(f"the model in {folder} is damaged or of another kind ({error}); {remedy}") from error
-    model = engine.place(model).eval()
-    prepare = make_augment(config, data).to(engine.device)
-    scores, confusion = scores_on(
-        engine.inference(model),
-        data.test_x.to(engine.device),
-        data.test_y.to(engine.device),
-        lambda x: prepare(x, "id"),
-        num_classes=len(data.class_names),
-    )
-    return {**scores, "confusion": confusion.long().tolist(), "class_names": list(data.class_names)}
+    augment = make_augment(config, data).to(engine.device)
+    return engine.inference(engine.place(model).eval()), lambda x: augment(x.to(engine.device), "id")
 
 
 def _pretrain(
@@ -169,9 +180,9 @@ def _pretrain(
     config: RunConfig,
     folder: Path,
     display: Display | None,
+    data: DataSet,
     *,
-    root: Path | None = None,
-    settings: Iterable[str] = (),
+    settings: Sequence[str] = (),
     until: float | None = None,
 ) -> None:
     """Give the model its encoder, where the learner stands on one and none was named: from a run of its own."""
@@ -183,10 +194,10 @@ def _pretrain(
         try:
             with torch.random.fork_rng(devices):  # the run after it draws the same, resumed or not
                 if (stage / CONFIG).exists():
-                    resume_run(stage, display, root=root, settings=settings, until=until)
+                    resume_run(stage, display, data=data, settings=settings, until=until)
                 else:
                     first = pretraining_config(config, trainer.loader.num_unlabeled)
-                    new_run(first, stage, display, root=root, until=until)
+                    new_run(first, stage, display, data=data, until=until)
         except Interrupted as error:
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"pretraining {stopped}; saved. Go on with: {resume_command(folder)}") from error
@@ -217,7 +228,7 @@ def _train(
 ) -> None:
     with stopping_on_signals(until) as stop:
         recorder = RunRecorder(folder, trainer, data.class_names, first_step, display, stop)
-        display.started(read_config(folder), first_step)
+        display.started(read_config(folder), folder, first_step)
         for note in data.notes if first_step == 0 else ():
             display.note(note)
         for name in _classes_without_labels(trainer, data):

@@ -21,8 +21,9 @@ from typing import NamedTuple
 import torch
 
 from mnar.config import RunConfig
-from mnar.folder import CONFIG, ENVIRONMENT, MODEL, InUse, StopFlag, locked, read_config, stopping_on_signals
+from mnar.folder import InUse, StopFlag, locked, read_config, stopping_on_signals
 from mnar.run import new_run, resume_run
+from mnar.run_files import CONFIG, ENVIRONMENT, METRICS, MODEL, STATE
 from mnar.train import Interrupted
 
 OnFailure = Callable[[Path, Exception], None]
@@ -58,6 +59,8 @@ def run_all(
             runs = _Runs(missing, num_processes or num_cores(), seconds, on_failure)
             total = sum(config.train.iterations for config in configs.values())
             runs.go(stop, lambda: on_progress(1 - runs.steps_left / total))
+    else:
+        on_progress(1.0)
     return num_done
 
 
@@ -146,6 +149,7 @@ class _Runs:
             if isinstance(error, BrokenProcessPool):
                 raise error
             path = self.training.pop(future).path
+            self.steps[path] = steps_done(path, self.configs[path])  # it may have ended since they were read
             if isinstance(error, Interrupted | KeyboardInterrupt):
                 if self.until is None:
                     raise Interrupted(STOPPED)
@@ -257,6 +261,9 @@ def num_cores() -> int:
 
 def check_reusable(path: Path, config: RunConfig) -> None:
     if not (path / CONFIG).exists():
+        if left := next((name for name in (MODEL, STATE, METRICS) if (path / name).exists()), None):
+            remedy = f"put it back, or remove {path} and train the run again"
+            raise ValueError(f"{path / CONFIG} is missing, though {left} is there; {remedy}")
         return
     differences = read_config(path).differences(config)
     if differences:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mnar import checkpoint
 from mnar.config import RunConfig
-from mnar.folder import SPLIT
 from mnar.protocols import hold_out
+from mnar.run_files import SPLIT
 from mnar.types import DataSet, Split
 
 

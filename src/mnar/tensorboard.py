@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mnar.config import RunConfig
-from mnar.folder import PRETRAINING, SPLIT, Display, read_config
+from mnar.folder import Display
+from mnar.run_files import SPLIT
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -24,9 +25,9 @@ class TensorBoard:
     class_names: list[str]
     writer: SummaryWriter
 
-    def __init__(self, folder: Path, display: Display) -> None:
+    def __init__(self, display: Display) -> None:
         _summary_writer()  # now, and not after the data are loaded: is it installed?
-        self.folder, self.display = folder, display
+        self.display = display
         self._open_files = ExitStack()
 
     def __enter__(self) -> TensorBoard:
@@ -37,14 +38,12 @@ class TensorBoard:
     ) -> None:
         self._open_files.close()
 
-    def started(self, config: RunConfig, first_step: int) -> None:
-        self.class_names = json.loads((self.folder / SPLIT).read_text())["class_names"]
-        is_stage_before = config.learner.name != read_config(self.folder).learner.name
-        folder = self.folder / PRETRAINING if is_stage_before else self.folder
+    def started(self, config: RunConfig, folder: Path, first_step: int) -> None:
+        self.class_names = json.loads((folder / SPLIT).read_text())["class_names"]
         # What was measured after the checkpoint that the run goes on from will be measured again: show it once.
         writer = _summary_writer()(str(folder / EVENTS), purge_step=first_step + 1)
         self.writer = self._open_files.enter_context(writer)
-        self.display.started(config, first_step)
+        self.display.started(config, folder, first_step)
 
     def stepped(self, step: int) -> None:
         self.display.stepped(step)

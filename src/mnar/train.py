@@ -214,7 +214,7 @@ class Trainer:
             line["validation"] = {
                 "loss": self.best.loss.item(),
                 "steps_since": int(self.best.waited),
-                "is_over": bool(self.best.gave_up),
+                "is_over": is_last,
             }
         if self.learner.generations > 1:
             line["generation"] = self.generation

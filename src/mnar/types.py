@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,6 +97,7 @@ class DataSet(NamedTuple):
     fingerprint: str | None = None  # tells other data apart, where reading all of it would take long
     test_is_trained_on: bool = False  # of own data with too few labels to hold some out: scores then flatter
     notes: tuple[str, ...] = ()  # what was skipped or guessed while reading, or looks odd
+    row_names: Sequence[str] = ()  # of own data: what to call a training sample, its path or its line
     given_y: Tensor | None = None  # labels as people gave them, -1 where they gave none; None: train_y
 
     @property

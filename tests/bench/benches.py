@@ -77,9 +77,17 @@ def make_up(
     seconds: float = 60.0,
     images_per_second: float = 1000.0,
 ) -> None:
-    """A run folder with these evaluations, every `eval_every` steps if not at `steps`; GM is half the accuracy."""
+    """A run folder with these evaluations, every `eval_every` steps if not at `steps`; GM is half the accuracy.
+
+    The first stands for all before it in a run that is done.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     every = config.train.eval_every
+    if is_done:
+        steps = sorted({*range(every, config.train.iterations + 1, every), config.train.iterations})
+        num_before = len(steps) - len(accuracies)
+        accuracies = [*accuracies[:1] * num_before, *accuracies]
+        scores = [*scores[:1] * num_before, *scores]
     steps = steps or [every * (i + 1) for i in range(len(accuracies))]
     scores = scores or [{}] * len(accuracies)
     lines = [

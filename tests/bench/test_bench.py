@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections import defaultdict
 from pathlib import Path
@@ -11,15 +12,16 @@ import torch
 
 import mnar.assembly
 import mnar.run
-from mnar import side_by_side
+from mnar import cli, side_by_side
 from mnar.bench import Bench, Cell, choose, first_like
 from mnar.bench import bench as mnar_bench
+from mnar.bench.rows import row
 from mnar.config import RunConfig
 from mnar.engine import Engine, EngineOptions
 from mnar.evaluate import headline
 from mnar.folder import InUse, locked
 from mnar.recipes import RECIPES, configure
-from mnar.report import read_metrics
+from mnar.run_files import read_metrics
 from mnar.train import Interrupted
 from tests.bench.benches import (
     ABSENT,
@@ -37,6 +39,8 @@ from tests.bench.benches import (
     stop_at,
 )
 from tests.datasets.test_cifar import write_batch
+
+OTHER_ITERATIONS = "a run with other settings (train.iterations: 6 and 9); give those it has"
 
 # Which cells
 
@@ -112,7 +116,9 @@ def test_no_time_is_refused_and_nothing_is_written(minutes: float, tmp_path: Pat
         (f"{RECIPE} --iterations 0", 2, "--iterations"),
         (f"{RECIPE} --seeds 0", 2, "--seeds"),
         (f"{RECIPE} --processes 0", 2, "--processes"),
-        ("", 2, "CELLS"),
+        ("", 1, "no recipe was named; `mnar list recipes` has all"),
+        ("--show", 1, "nothing at runs/bench"),
+        (f"{RECIPE} --show --out nope", 1, "nothing at nope"),
         (f"{RECIPE} --set train.nothing=3", 1, "unknown option of train: 'nothing'"),
         (f"{RECIPE} --set nonsense", 1, "cannot read --set 'nonsense'"),
     ],
@@ -123,6 +129,7 @@ def test_what_a_user_gets_wrong_is_an_error_and_nothing_is_written(
     outcome = command(*arguments.split())
     assert outcome.code == code
     assert message in outcome.errors
+    assert outcome.output == "", "no bar, as nothing has begun"
     assert "Traceback" not in outcome.errors
     assert list(tmp_path.iterdir()) == []
 
@@ -172,7 +179,7 @@ def test_a_cell_that_several_tables_have_is_one_run_with_every_seed(tmp_path: Pa
     assert alone.folders[names[1]][1] == bench.folders[names[0]][1], "whatever else was named"
     path, config = next(iter(bench.configs.items()))
     make_up(path, config, [0.5])
-    assert [cell.results[0].accuracy_final for cell in bench.cells()] == [0.5] * 3
+    assert [cell.results[0].headline.accuracy_final for cell in bench.cells()] == [0.5] * 3
 
 
 # What is trained, and what it comes to
@@ -185,11 +192,9 @@ def test_every_cell_is_trained_with_every_seed_and_its_results_are_the_headlines
         assert [result.seed for result in cell.results] == [1, 2]
         assert (cell.missing, cell.failures) == ("", {})
         for result in cell.results:
-            scores = headline(read_metrics(cell.folders[result.seed]))
             assert result.is_done
             assert (result.step, result.iterations) == (STEPS, STEPS)
-            for figure in ("accuracy_median_last_20", "accuracy_final", "accuracy_best_on_test", "geometric_mean"):
-                assert getattr(result, figure) == scores[figure]
+            assert result.headline == headline(read_metrics(cell.folders[result.seed]))
     assert len(set(metrics_below(trained).values())) == 4, "seeds and methods differ"
 
 
@@ -223,10 +228,70 @@ def test_show_prints_what_a_bench_does_and_writes_nothing(trained: Path, command
     assert files_below(trained) == before
     benched = command(RECIPE, OTHER, *arguments_for(trained, seeds=2))
     assert set(shown.output.splitlines()) <= set(benched.output.splitlines())
-    nothing = command(RECIPE, *arguments_for(trained / "nothing"), "--show")
-    assert (nothing.code, nothing.errors) == (0, "")
-    assert f"{RECIPE}: seed 1 not begun" in nothing.output.splitlines()
-    assert files_below(trained / "runs") == {name.removeprefix("runs/"): file for name, file in before.items()}
+
+
+def test_show_alone_shows_all_runs_as_they_are_whatever_they_were_trained_with(
+    trained: Path, command: Command, here: None
+) -> None:
+    third = "digits/cadr-g20/fixmatch+cadr"
+    assert command(third, *arguments_for(trained, iterations=4)).code == 0
+    before = files_below(trained)
+    shown = command("--show", "--out", trained)
+    assert (shown.code, shown.errors) == (0, "")
+    assert files_below(trained) == before
+    assert "steps: 4, 6 (shorter than the recipes' own)" in shown.output
+    cells = {cell.name: cell for cell in Bench.there(trained).cells()}
+    assert {name: (len(cell.folders), cell.num_done) for name, cell in cells.items()} == {
+        RECIPE: (2, 2),
+        OTHER: (2, 2),
+        third: (2, 1),
+    }
+    assert f"{third}: seed 2 not begun" in shown.output.splitlines()
+    named = command(third, "--show", "--out", trained, "--seeds", 1)
+    assert (named.code, named.errors) == (0, "")
+    assert row(cells[third]).accuracy in named.output
+    assert "steps: 4 " in named.output
+    assert "not begun" not in named.output
+
+
+def test_show_with_settings_has_runs_of_others_as_failures(trained: Path, command: Command) -> None:
+    for given in (["--iterations", "9"], ["--set", "train.lr=1"]):
+        shown = command("--show", "--out", trained, *given)
+        assert shown.code == 1
+        assert (
+            f"failed: {RECIPE}: {trained / 'runs' / RECIPE / 'seed-1'} holds a run with other settings" in shown.output
+        )
+
+
+@pytest.mark.parametrize("left", ["seed-x", "seed-1 (copy)", "seed-1.json.part"])
+def test_show_leaves_out_what_is_no_run(left: str, trained: Path) -> None:
+    (trained / "runs" / RECIPE / left).mkdir()
+    assert [*Bench.there(trained).cells()[0].folders] == [1, 2]
+
+
+def test_show_has_a_run_that_failed_before_it_began(command: Command, here: None, tmp_path: Path) -> None:
+    assert command(ABSENT, *arguments_for(tmp_path), "--data", tmp_path / "nowhere").code == 1
+    shown = command("--show", "--out", tmp_path)
+    assert shown.code == 1
+    assert f"failed: {ABSENT}: data set 'cifar10' is not in" in shown.output
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_sentences_are_wrapped_at_words_on_a_terminal_and_whole_elsewhere(
+    is_terminal: bool, trained: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(cli.console, "_force_terminal", is_terminal)
+    monkeypatch.setattr(cli.console, "no_color", True)
+    lines = [re.sub(r"\x1b\[\d+m", "", line) for line in command("--show", "--out", trained).output.splitlines()]
+    assert (max(map(len, lines)) <= 80) is is_terminal
+    words = {word for line in lines for word in line.split()}
+    assert words >= {"evaluations", "(geometric", "fewer),", "seeds;"}
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(1, "1 run "), (2, "2 runs ")])
+def test_the_bar_counts_runs(seeds: int, said: str, trained: Path, command: Command, here: None) -> None:
+    assert command(RECIPE, *arguments_for(trained, seeds=seeds)).output.startswith(said)
 
 
 def test_more_seeds_train_only_the_new_ones(trained: Path, here: None) -> None:
@@ -281,7 +346,7 @@ def test_a_run_that_was_removed_is_trained_again_and_its_result_is_the_new_one(
 
         monkeypatch.setattr(side_by_side, "new_run", new_run)
         bench.run(nobody)
-        assert bench.cells()[0].results[0].accuracy_final == accuracy
+        assert bench.cells()[0].results[0].headline.accuracy_final == accuracy
         shutil.rmtree(path)
         assert bench.cells()[0].results == ()
 
@@ -291,13 +356,27 @@ def test_other_iterations_in_the_same_folder_are_refused_before_anything_is_trai
 ) -> None:
     before = files_below(trained)
     new = "digits/cadr-g20/fixmatch+cadr"  # would be trained first, were it not for the others
-    for more in ((), ("--show",), ()):
-        outcome = command(new, RECIPE, *arguments_for(trained, iterations=9), *more)
+    for _ in range(2):
+        outcome = command(new, RECIPE, *arguments_for(trained, iterations=9))
         assert outcome.code == 1
-        assert "seed-1 holds a run with other settings (train.iterations: 6 and 9); give those it has" in (
-            outcome.errors
-        )
+        assert f"seed-1 holds {OTHER_ITERATIONS}" in outcome.errors
         assert files_below(trained) == before
+
+
+def test_show_has_other_iterations_in_a_folder_as_a_failure_of_that_cell_and_shows_the_others(
+    trained: Path, command: Command, here: None
+) -> None:
+    shutil.rmtree(trained / "runs" / OTHER)
+    assert command(OTHER, *arguments_for(trained, iterations=9)).code == 0
+    before = files_below(trained)
+    outcome = command(RECIPE, OTHER, *arguments_for(trained, iterations=9), "--show")
+    assert (outcome.code, outcome.errors) == (1, "")
+    path = trained / "runs" / RECIPE / "seed-1"
+    assert f"failed: {RECIPE}: {path} holds {OTHER_ITERATIONS}" in outcome.output
+    cells = {cell.name: cell for cell in bench_in(trained, iterations=9).cells()}
+    assert row(cells[OTHER]).accuracy in outcome.output
+    assert (cells[RECIPE].missing, cells[OTHER].missing) == ("seed 1 failed", "")
+    assert files_below(trained) == before
 
 
 def test_a_bench_that_is_refused_loses_no_reason(trained: Path, command: Command, here: None) -> None:
@@ -320,6 +399,7 @@ def test_a_second_bench_on_a_folder_is_refused_with_the_process_that_has_it_and_
         shown = command(RECIPE, OTHER, *arguments_for(trained, seeds=3), "--show")
     assert refused.code == 1
     assert f"{trained} is in use by process {os.getpid()}; wait for it, or choose another --out" in refused.errors
+    assert refused.output == "", "no bar, as nothing has begun"
     assert files_below(trained / "runs") == before
     assert shown.code == 0
     assert f"{RECIPE}: seed 3 not begun" in shown.output.splitlines()

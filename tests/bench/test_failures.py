@@ -261,6 +261,47 @@ def test_a_run_that_is_done_and_then_damaged_does_not_stop_the_rest(
     assert str(path / name) in outcome.output
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl"])
+@pytest.mark.parametrize("damage", [None, lambda text: b"", lambda text: text[: len(text) // 2]])
+def test_a_run_that_is_done_and_then_lost_a_file_is_a_failure_that_names_it_until_its_folder_is_removed(
+    name: str, damage: Callable[[bytes], bytes] | None, trained: Path, command: Command, here: None
+) -> None:
+    path = trained / "runs" / RECIPE / "seed-1"
+    path.with_suffix(".json").unlink(missing_ok=True)
+    content = (path / name).read_bytes()
+    (path / name).unlink()
+    if damage:
+        (path / name).write_bytes(damage(content))
+    for more in ((), ("--show",)):
+        outcome = command(RECIPE, *arguments_for(trained, seeds=2), *more)
+        assert (outcome.code, outcome.errors) == (1, "")
+        (failure,) = [line for line in outcome.output.splitlines() if line.startswith(f"failed: {RECIPE}: ")]
+        assert str(path / name) in failure
+        assert f"{RECIPE}: seed 1 failed" in outcome.output.splitlines()
+        assert "to train a run anew, remove its folder (runs/RECIPE/seed-N) first" in outcome.output
+    assert command(RECIPE, "--show", "--out", trained).code == 1
+    shutil.rmtree(path)
+    assert command(RECIPE, *arguments_for(trained, seeds=2)).code == 0
+    assert (path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("left", [None, b""])
+def test_a_run_under_way_that_lost_its_metrics_is_a_failure_and_no_figure(
+    left: bytes | None, command: Command, here: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    path, config = next(iter(bench_in(out, RECIPE).configs.items()))
+    stop_at(3, path, config)
+    (path / "metrics.jsonl").unlink()
+    if left is not None:
+        (path / "metrics.jsonl").write_bytes(left)
+    outcome = command(RECIPE, *arguments_for(out))
+    assert (outcome.code, outcome.errors) == (1, "")
+    missing = f"{path / 'metrics.jsonl'} has no evaluation of step 2, though the checkpoint is of step 3"
+    assert f"failed: {RECIPE}: {missing}" in outcome.output
+    assert entries(out)[RECIPE]["n"] == 0
+
+
 def test_an_evaluation_without_scores_is_shown_with_its_file_and_does_not_stop_the_rest(
     command: Command, here: None, tmp_path: Path
 ) -> None:

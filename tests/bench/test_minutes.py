@@ -15,7 +15,9 @@ import pytest
 
 from mnar import folder, side_by_side
 from mnar.bench import Bench
-from mnar.report import read_metrics
+from mnar.config import RunConfig
+from mnar.run_files import read_metrics
+from mnar.train import Interrupted
 from tests.bench.benches import (
     LONG,
     OTHER,
@@ -73,6 +75,18 @@ def test_a_clock_that_is_set_back_all_the_time_changes_no_result_and_takes_no_ti
     for cell in bench.cells():
         assert (cell.missing, cell.failures) == ("", {})
         assert all(0 < result.minutes < 1 for result in cell.results)
+
+
+@pytest.mark.parametrize(("ending", "time_is_up"), [(ValueError("no"), False), (Interrupted("stopped"), True)])
+def test_the_time_is_said_to_be_up_only_where_a_run_was_cut_off(
+    command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: Exception, time_is_up: bool
+) -> None:
+    def new_run(config: RunConfig, path: Path, *, until: float | None) -> None:
+        raise ending
+
+    monkeypatch.setattr(side_by_side, "new_run", new_run)
+    outcome = command(RECIPE, *arguments_for(tmp_path / "out"), "--minutes", 0.1)
+    assert ("The time is up; go on with the same command." in outcome.output) == time_is_up
 
 
 # Stops and kills

@@ -15,15 +15,17 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from mnar.bench import FIGURES, Bench, Cell, RunResult
+from mnar.bench import Bench, Cell, RunResult
 from mnar.bench.files import write_results
-from mnar.bench.rows import HEADINGS, circumstances, notes, row
+from mnar.bench.rows import AFTER_A_FAILURE, HEADINGS, circumstances, notes, row
 from mnar.bench.terminal import shown, terminal_tables
+from mnar.evaluate import Headline
 from mnar.recipes import RECIPES, TITLES
 from tests.bench.benches import OTHER, RECIPE, TINY, make_up
 
 SEEDS = (1, 2, 3)
 ACCURACIES = {1: 0.91, 2: 0.87, 3: 0.905}  # of the last evaluations; the very last is one less, the best one more
+COUNTS = ("seeds", "done", "n")  # asked for; done; those that the figures are of
 KINDS = ("json", "csv", "md", "html")
 WITH_CLASSES = "precision-recall/cifar10-cadr-g50/fixmatch"
 
@@ -59,7 +61,7 @@ def test_mean_and_sd_over_seeds_are_those_of_the_headlines(bench: Bench) -> None
         "accuracy_best_on_test": [accuracy + 0.01 for accuracy in ACCURACIES.values()],
         "geometric_mean": [accuracy / 2 for accuracy in ACCURACIES.values()],
     }
-    assert set(FIGURES) == set(by_hand)
+    assert entry["ours_percent"].keys() == by_hand.keys()
     assert entry["n"] == entry["done"] == len(done.counted) == 3
     for figure, values in by_hand.items():
         assert entry["ours_percent"][figure]["mean"] == pytest.approx(100 * sum(values) / 3)
@@ -138,12 +140,12 @@ def test_csv_parses_and_holds_the_figures_of_the_json_in_per_cent(bench: Bench) 
     assert [line["recipe"] for line in rows] == [entry["recipe"] for entry in entries] == [RECIPE, OTHER]
     for line, entry in zip(rows, entries, strict=True):
         assert None not in line, "more values than headings"
-        assert (int(line["n"]), int(line["done"])) == (entry["n"], entry["done"])
-        for figure in FIGURES:
+        assert [int(line[name]) for name in COUNTS] == [entry[name] for name in COUNTS]
+        for figure in Headline._fields:
             assert float(line[figure]) == pytest.approx(entry["ours_percent"][figure]["mean"], abs=1e-4)
             sd, in_csv = entry["ours_percent"][figure]["sd"], line[f"{figure}_sd"]
             assert in_csv == "" if sd is None else float(in_csv) == pytest.approx(sd, abs=1e-4)
-    assert [(line["n"], line["done"]) for line in rows] == [("3", "3"), ("1", "0")]
+    assert [[line[name] for name in COUNTS] for line in rows] == [["3", "3", "3"], ["3", "0", "1"]]
     assert float(rows[0]["minutes_a_run"]) == 2.0
     assert float(rows[0]["images_per_second"]) == 1000.0
     assert rows[0]["missing"] == ""
@@ -153,8 +155,12 @@ def test_csv_parses_and_holds_the_figures_of_the_json_in_per_cent(bench: Bench) 
 def test_json_has_every_run(bench: Bench) -> None:
     entry = json.loads(written(bench.cells(), bench.folder)["json"])["cells"][0]
     assert [run["seed"] for run in entry["runs"]] == list(SEEDS)
-    assert [run["accuracy_median_last_20"] for run in entry["runs"]] == pytest.approx(list(ACCURACIES.values()))
+    accuracies = [run["ours_percent"]["accuracy_median_last_20"] for run in entry["runs"]]
+    assert accuracies == pytest.approx([100 * accuracy for accuracy in ACCURACIES.values()]), "as those of the cell"
     assert [run["minutes"] for run in entry["runs"]] == [1.0, 2.0, 3.0]
+    others = {"seed", "step", "iterations", "is_done", "is_short", "minutes", "images_per_second", "device", "commit"}
+    assert entry["runs"][0].keys() == {*others, "ours_percent"}
+    assert entry["runs"][0]["ours_percent"].keys() == {*Headline._fields}
     assert {(run["step"], run["iterations"], run["is_done"], run["device"]) for run in entry["runs"]} == {
         (80, 80, True, "a machine")
     }
@@ -193,6 +199,36 @@ def test_a_reason_is_shown_as_it_is_in_every_format(tmp_path: Path) -> None:
     assert [line["missing"] for line in csv.DictReader(io.StringIO(texts["csv"]))] == ["seed 1 failed"] * 2
 
 
+@pytest.mark.parametrize(("num_evaluations", "is_short"), [(3, True), (75, True), (76, False)])
+def test_every_format_says_how_to_read_the_median_and_what_to_read_where_it_reaches_back_far(
+    num_evaluations: int, is_short: bool, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path, [RECIPE], seeds=[1], iterations=2 * num_evaluations, settings=TINY)
+    for path, config in bench.configs.items():
+        make_up(path, config, [0.5] * num_evaluations)
+    cells = bench.cells()
+    texts = written(cells, tmp_path)
+    for text in (texts["md"], texts["html"], printed(shown(cells, 80), 400)):
+        assert "median of the last 20 evaluations (of all, where a run has fewer)" in text
+        assert "best on test picks the evaluation by the test set itself" in text
+        assert ("more than a quarter of the training: read the final ones." in text) is is_short
+
+
+@pytest.mark.parametrize(
+    ("seconds", "minutes"), [(0.18, "0.003"), (3.0, "0.05"), (7.4, "0.12"), (60.0, "1.0"), (6000.0, "100.0")]
+)
+def test_minutes_have_two_digits_that_count(seconds: float, minutes: str, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [RECIPE], seeds=[1], iterations=4, settings=TINY)
+    for path, config in bench.configs.items():
+        make_up(path, config, [0.5], seconds=seconds)
+    assert row(bench.cells()[0]).minutes == minutes
+
+
+def test_where_no_run_has_results_the_terminal_has_no_line_about_them(tmp_path: Path) -> None:
+    lines = printed(shown(Bench(tmp_path, [RECIPE], seeds=[1]).cells(), 80), 400).splitlines()
+    assert lines[-2] == f"{RECIPE}: seed 1 not begun"
+
+
 def test_notes_name_the_cells_that_they_are_about_in_markdown_and_html(tmp_path: Path) -> None:
     name, recipe = next((name, recipe) for name, recipe in RECIPES.items() if recipe.note)
     cells = Bench(tmp_path, [name], seeds=[1]).cells()
@@ -212,7 +248,8 @@ PRINTED = RECIPES[WITH_CLASSES].per_class or {}
 
 def class_bench(folder: Path, steps: list[int]) -> Bench:
     """Recall of class c is 0.01 c and its precision 0.02 c at the first evaluation, 0.1 more at each later one."""
-    bench = Bench(folder, [WITH_CLASSES], seeds=[2, 3], iterations=2**20)
+    only_at_these = ["train.eval_every=1048576"]
+    bench = Bench(folder, [WITH_CLASSES], seeds=[2, 3], iterations=2**20, settings=only_at_these)
     scores = [
         {"recall": [0.01 * c + 0.1 * i for c in range(10)], "precision": [0.02 * c + 0.1 * i for c in range(10)]}
         for i in range(len(steps))
@@ -224,7 +261,7 @@ def class_bench(folder: Path, steps: list[int]) -> Bench:
 
 def class_scores(bench: Bench) -> list[dict[str, Any]]:
     entry = json.loads(written(bench.cells(), bench.folder)["json"])["cells"][0]
-    scores: list[dict[str, Any]] = entry["per_class"]
+    scores: list[dict[str, Any]] = entry["per_class_percent"]
     return scores
 
 
@@ -281,8 +318,19 @@ def test_a_kept_run_whose_metrics_are_damaged_does_not_hide_the_others(tmp_path:
 def widest(name: str) -> Cell:
     """Figures that take as much room as figures can: accuracies with an sd, six-figure speeds, hours."""
     results = tuple(
-        RunResult(seed, 2**20, 2**20, True, *figures, minutes=1234.5, images_per_second=123_456.0, device="", commit="")
-        for seed, figures in ((1, (0.85, 0.85, 0.85, 0.85)), (2, (0.55, 0.55, 0.55, 0.55)))
+        RunResult(
+            seed,
+            2**20,
+            2**20,
+            True,
+            Headline(*[figure] * 4),
+            minutes=1234.5,
+            images_per_second=123_456.0,
+            device="",
+            commit="",
+            is_short=False,
+        )
+        for seed, figure in ((1, 0.85), (2, 0.55))
     )
     return Cell(name, RECIPES[name], {1: Path("a"), 2: Path("b")}, results, {})
 
@@ -299,10 +347,11 @@ def test_the_terminal_has_below_the_tables_what_is_missing_and_each_reason_as_it
     reason = "no [data] in /a/b"
     cells = [*bench.cells(), failed(reason, "digits/cadr-g20/fixmatch+cadr")]
     lines = printed(shown(cells, 200), 200).splitlines()
-    assert lines[-5:-2] == [
+    assert lines[-6:-2] == [
         f"{OTHER}: seed 1 not begun, seed 2 at step 4, seed 3 not begun",
         "digits/cadr-g20/fixmatch+cadr: seed 1 failed",
         f"failed: digits/cadr-g20/fixmatch+cadr: {reason}",
+        AFTER_A_FAILURE,
     ]
     assert [line.split()[0] for line in lines if " of " in line and line.startswith("  ")] == [
         "fixmatch+prg",

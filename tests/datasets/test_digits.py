@@ -41,3 +41,9 @@ def test_mean_and_std_whiten_the_training_part() -> None:
     whitened = (data.train_x / 255 - data.mean[0]) / data.std[0]
     torch.testing.assert_close(whitened.mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
     torch.testing.assert_close(whitened.std(correction=0), torch.tensor(1.0))
+
+
+def test_a_data_set_holds_images_until_they_are_rows_of_numbers() -> None:
+    data = digits(None)
+    assert data.is_image
+    assert not data._replace(train_x=data.train_x.flatten(1).float()).is_image

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mnar.datasets.own import HELD_OUT, as_data_set, held_out_rows, own
-from mnar.inputs import UNLABELED, HalfLabeled, Table, from_arrays, read_data
+from mnar.inputs import UNLABELED, HalfLabeled, Table, read_data
 from mnar.inputs.encoding import TableEncoder
 from mnar.protocols import split
 from tests.own_data import NAMES, write_table
@@ -119,7 +119,7 @@ def test_a_table_is_encoded_and_its_encoding_makes_the_same_of_its_rows_again(tm
 @pytest.mark.parametrize("shape", [(150, 3), (150, 1, 4, 4)])
 def test_features_and_images_are_taken_as_they_are(shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8 if len(shape) == 4 else np.float32)
-    data = from_arrays(x, labels(70, 50), class_names=("cat", "dog"))
+    data = data_of(labels(70, 50))._replace(x=x, class_names=("cat", "dog"))
     made = as_data_set(data)
     assert made.encoding is None
     assert np.array_equal(made.train_x, x)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from mnar.inputs.arrays import from_arrays, read_arrays, tensor_of
+from mnar.inputs.arrays import labels_of, read_arrays, tensor_of
 from mnar.inputs.half_labeled import Table
 
 RNG = np.random.default_rng(0)
@@ -45,9 +45,9 @@ def test_samples_may_be_called_capital_x_as_in_scikit_learn(tmp_path: Path) -> N
     ids=["channels first", "channels last", "grey"],
 )
 def test_images_become_channels_first(tmp_path: Path, images: np.ndarray, expected: np.ndarray) -> None:
-    for data in (read_arrays(write(tmp_path, x=images)), from_arrays(images, LABELS)):
-        assert data.kind == "images"
-        assert np.array_equal(data.x, expected)  # type: ignore[arg-type]
+    data = read_arrays(write(tmp_path, x=images))
+    assert data.kind == "images"
+    assert np.array_equal(data.x, expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -66,49 +66,45 @@ def test_images_become_channels_first(tmp_path: Path, images: np.ndarray, expect
     ids=["whole", "NaN", "unsigned", "None", "strings", "strings and None", "text array", "gaps", "fractions"],
 )
 def test_every_way_to_leave_a_label_out(y: Any, class_names: tuple[str, ...]) -> None:
-    data = from_arrays(FEATURES, y)
+    codes, names, _ = labels_of(np.asarray(y), "y")
     unlabeled = -1 if "255" not in class_names else 3
-    assert data.y.tolist() == [0, 1, 2, unlabeled, 1, unlabeled]
-    assert data.class_names == class_names
+    assert codes.tolist() == [0, 1, 2, unlabeled, 1, unlabeled]
+    assert names == class_names
 
 
 @pytest.mark.parametrize(
-    ("y", "unlabeled", "expected"),
+    ("y", "classes", "expected"),
     [
-        ([-1, 1, 0, 1], 0, ([0, 1, -1, 1], ("-1", "1"))),
-        ([0, 1, 255, 1], 255, ([0, 1, -1, 1], ("0", "1"))),
-        ([-1, 1, NAN, 1], None, ([0, 1, -1, 1], ("-1", "1"))),
-        (["a", "b", "todo", ""], "todo", ([0, 1, -1, -1], ("a", "b"))),
+        (["ant", "bee", "todo", "", "ant", "bee"], None, [0, 1, -1, -1, 0, 1]),
+        (np.array([0, 1, 255, 1, 0, 0], np.uint8), None, [0, 1, -1, 1, 0, 0]),
+        ([0, 1, 255, -1, 0, 0], ["ant", "bee"], [0, 1, -1, -1, 0, 0]),
+        ([1, 2, 0, -1, 1, 1], ["todo", "ant", "bee"], [0, 1, -1, -1, 0, 0]),
     ],
-    ids=["zero", "255", "NaN only", "a word"],
+    ids=["a text", "a number", "a number beside named classes", "a named class"],
 )
-def test_another_mark_of_no_label_makes_minus_one_a_class(y: Any, unlabeled: Any, expected: Any) -> None:
-    data = from_arrays(FEATURES[:4], y, unlabeled=unlabeled)
-    assert (data.y.tolist(), data.class_names) == expected
+def test_what_else_means_no_label_can_be_named(
+    tmp_path: Path, y: Any, classes: list[str] | None, expected: list[int]
+) -> None:
+    path = write(tmp_path, y=y, **({} if classes is None else {"classes": classes}))
+    data = read_arrays(path, unlabeled=["todo", "255"])
+    assert data.y.tolist() == expected
+    assert data.class_names == (("0", "1") if isinstance(y, np.ndarray) else ("ant", "bee"))
 
 
 def test_numbers_count_the_classes_that_are_named_and_texts_name_them() -> None:
     names = ("emu", "cat", "dog")
-    assert from_arrays(FEATURES[:3], [2, 0, None], class_names=names).y.tolist() == [2, 0, -1]
-    assert from_arrays(FEATURES[:3], ["dog", "emu", None], class_names=names).y.tolist() == [2, 0, -1]
+    assert labels_of(np.array([2, 0, None]), "y", names)[0].tolist() == [2, 0, -1]
+    assert labels_of(np.array(["dog", "emu", None]), "y", names)[0].tolist() == [2, 0, -1]
 
 
-def test_features_with_holes_become_a_table_that_keeps_them_and_its_precision() -> None:
+def test_features_with_holes_become_a_table_that_keeps_them_and_its_precision(tmp_path: Path) -> None:
     holes = np.where(np.eye(6, 4), NAN, FEATURES)
-    data = from_arrays(holes, LABELS)
+    data = read_arrays(write(tmp_path, x=holes))
     assert isinstance(data.x, Table)
     np.testing.assert_array_equal(data.x.numeric, holes)
     assert data.x.numeric_names == ("x0", "x1", "x2", "x3")
     assert data.x.categorical.shape == (6, 0)
     assert len(data.x.rows(np.array([1, 2]))) == 2
-
-
-def test_a_memory_mapped_array_stays_in_its_file(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", IMAGES)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    data = from_arrays(mapped, LABELS)
-    assert isinstance(data.x, np.ndarray)
-    assert np.shares_memory(data.x, mapped)
 
 
 @pytest.mark.filterwarnings("error")
@@ -148,7 +144,7 @@ def test_bad_arrays_are_named_with_their_file(tmp_path: Path, arrays: dict[str, 
 
 def test_a_text_that_names_no_class_is_shown() -> None:
     with pytest.raises(ValueError, match="y: label 'yak' is not one of cat, dog"):
-        from_arrays(FEATURES[:3], ["cat", "yak", ""], class_names=("cat", "dog"))
+        labels_of(np.array(["cat", "yak", ""]), "y", ("cat", "dog"))
 
 
 @pytest.mark.parametrize(("left_out", "there"), [("x", "y"), ("y", "x")])

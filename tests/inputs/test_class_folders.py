@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,16 @@ def test_folders_are_classes_and_one_of_them_is_not(tmp_path: Path, unlabeled: s
         assert np.array_equal(x[0], PIXELS[names.index(name)])
 
 
+def test_further_folders_without_labels_are_those_named(tmp_path: Path) -> None:
+    names = ["cat/1.png", "dog/1.png", "todo/1.png", "unlabeled/1.png"]
+    write(tmp_path, *names)
+    data = read_class_folders(tmp_path, unlabeled=["todo"])
+    assert data.class_names == ("cat", "dog")
+    assert data.y.tolist() == [0, 1, -1, -1]
+    shutil.rmtree(tmp_path / "unlabeled")
+    assert read_class_folders(tmp_path, unlabeled=["todo"]).y.tolist() == [0, 1, -1]
+
+
 def test_an_empty_folder_names_a_class_nobody_has_labelled(tmp_path: Path) -> None:
     write(tmp_path, "cat/1.png", "emu/1.png", "unlabeled/1.png")
     (tmp_path / "dog").mkdir()
@@ -53,12 +64,11 @@ def test_unreadable_images_lose_their_row_and_are_told_of(tmp_path: Path) -> Non
     assert "1 files cannot be read and are left out: cat/1.png" in data.notes[0]
 
 
-def test_size_cache_and_progress_are_passed_on(tmp_path: Path) -> None:
+def test_size_and_progress_are_passed_on(tmp_path: Path) -> None:
     calls: list[int] = []
     folder = write(tmp_path / "data", "cat/1.png", "dog/1.png", "unlabeled/1.png")
-    data = read_class_folders(folder, size=6, cache=tmp_path / "cache", progress=lambda done, total: calls.append(done))
+    data = read_class_folders(folder, size=6, progress=lambda done, total: calls.append(done))
     assert data.x.shape == (3, 1, 6, 6)
-    assert any((tmp_path / "cache").rglob("6x6*.npy"))
     assert calls[-1] == 6
 
 

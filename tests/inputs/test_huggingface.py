@@ -91,6 +91,12 @@ def test_texts_are_labels_too() -> None:
     assert data.class_names == ("a", "b")
 
 
+def test_a_class_named_as_no_label_is_none() -> None:
+    data = read_huggingface(images(), unlabeled=["cat"])
+    assert data.y.tolist() == [0, -1, -1, -1, 1, 0]
+    assert data.class_names == ("emu", "dog", "yak")
+
+
 def test_a_column_of_files_is_images_as_well(tmp_path: Path) -> None:
     PillowImage.fromarray(PIXELS[1]).save(tmp_path / "1.png")
     files = [png(PIXELS[0]), {"bytes": None, "path": str(tmp_path / "1.png")}]
@@ -103,6 +109,12 @@ def test_images_of_several_sizes_become_one_size_and_that_is_noted() -> None:
     assert isinstance(data.x, np.ndarray)
     assert data.x.shape == (6, 3, 64, 64)
     assert any("3×9 to 8×9" in note for note in data.notes)
+
+
+def test_images_have_the_size_asked_for() -> None:
+    data = read_huggingface(images(), size=5)
+    assert isinstance(data.x, np.ndarray)
+    assert data.x.shape == (6, 3, 5, 5)
 
 
 def test_rows_without_a_readable_image_are_left_out_and_listed() -> None:
@@ -127,6 +139,7 @@ def test_without_images_the_other_columns_are_a_table() -> None:
         "kind": [1, 0, -1, 1],
     }
     source = StandIn(columns, colour=ClassLabel(["red", "blue"]), kind=ClassLabel(CLASSES))
+    assert read_huggingface(source, label="kind", ignore=["vector", "place"]).x.categorical_names == ("colour",)  # type: ignore[union-attr]
     table = read_huggingface(source, label="kind").x
     assert isinstance(table, Table)
     assert table.numeric_names == ("size", "vector[0]", "vector[1]")
@@ -141,41 +154,32 @@ def test_without_images_the_other_columns_are_a_table() -> None:
     ("source", "options", "message"),
     [
         (images(), {"label": "kind"}, "has no column 'kind'; its columns are image, label"),
-        (images(), {"image": "picture"}, "has no column 'picture'"),
-        (images(), {"image": "label"}, "column 'label' holds no images; choose from image"),
+        (images(), {"ignore": ["picture"]}, "has no column 'picture'"),
+        (StandIn({"a": [1, 2], "y": ["u", "v"]}), {"size": 9}, "no column of images, to which alone --size applies"),
         (images(label=[0, 1, 4, None, 2, 0]), {}, r"column 'label'\[2\] is 4.0; .*0 to 3"),
         (images(label=[None] * 6), {}, "no row has a label"),
         (images(image=[None] * 6), {}, "no image that can be read"),
-        (StandIn({"a": [1, 2], "b": [1, 2]}), {}, "which column is the label.* a, b"),
+        (StandIn({"a": [1, 2], "b": [1, 2]}), {}, "which column is the label.*--label: a, b"),
         (StandIn({"v": [[1.0], [1.0, 2.0]], "y": ["a", "b"]}), {}, "lists in column 'v' are not all numbers of one"),
         (StandIn({"x": [], "y": []}), {}, "has no rows"),
         ({"train": images(), "test": images()}, {}, r"splits train, test; .*data\['train'\]"),
         (iter([]), {}, "give a datasets.Dataset, not a streaming one"),
     ],
 )
-def test_what_cannot_be_read_is_named(source: Any, options: dict[str, str], message: str) -> None:
+def test_what_cannot_be_read_is_named(source: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_huggingface(source, **options)
 
 
 def test_two_columns_of_images_are_not_guessed_between() -> None:
     source = StandIn({"a": [png(PIXELS[0])] * 2, "b": [None] * 2, "y": ["u", "v"]}, a=Image(), b=Image())
-    with pytest.raises(ValueError, match=r"which column holds the images.* a, b"):
+    with pytest.raises(ValueError, match=r"which column holds the images.*--ignore: a, b"):
         read_huggingface(source)
-    assert read_huggingface(source, image="a").kind == "images"
+    assert read_huggingface(source, ignore=["b"]).kind == "images"
 
 
 def test_the_only_split_is_taken() -> None:
     assert read_huggingface({"train": images()}).y.tolist() == [0, 1, -1, -1, 2, 0]
-
-
-def test_without_the_library_a_folder_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str, *args: Any) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr("mnar.inputs.huggingface.import_module", refuse)
-    with pytest.raises(ImportError, match=r"pip install 'mnar\[hf\]'"):
-        read_huggingface(tmp_path)
 
 
 def test_the_library_itself_gives_the_same_from_an_object_and_from_its_folder(tmp_path: Path) -> None:

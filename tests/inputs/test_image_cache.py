@@ -302,7 +302,8 @@ def test_a_full_disk_is_noticed_before_anything_is_decoded(
 ) -> None:
     monkeypatch.setattr(image_store.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1000, 1000, 0))
     with pytest.raises(
-        OSError, match=r"could not write .*\.npy, 0\.0 MB .*no space.*free some space, or name a folder"
+        OSError,
+        match=r"could not write .*\.npy, 0\.0 MB .*no space.*free some space, or put a link .* of .*mnar-cache$",
     ):
         load_images(NAMES, root=root)
     assert decoded == []
@@ -315,7 +316,7 @@ def test_a_disk_that_fills_up_meanwhile_is_a_clear_error_and_costs_no_former_cac
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # bytes a file may have
     try:
-        with pytest.raises(OSError, match=r"could not write .*\.npy, .*free some space, or name a folder"):
+        with pytest.raises(OSError, match=r"could not write .*\.npy, .*free some space, or put a link"):
             load_images(NAMES, root=root)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -333,19 +334,32 @@ def test_data_that_cannot_be_written_beside_are_kept_in_the_users_cache(
     (folder,) = (tmp_path / "cache" / "mnar").iterdir()
     assert folder.name.startswith("data-")
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / BESIDE_THE_DATA))
-    with pytest.raises(OSError, match=r"nowhere to keep the decoded images .*; name a folder as cache"):
+    with pytest.raises(OSError, match=r"nowhere to keep the decoded images .*; name a folder .* XDG_CACHE_HOME$"):
         load_images(NAMES, root=root)
 
 
-def test_data_of_the_same_names_lengths_and_times_do_not_mix_in_one_cache_folder(root: Path, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_cache_folder_is_followed(root: Path, tmp_path: Path, decoded: list[str]) -> None:
+    (tmp_path / "other disk").mkdir()
+    (root / BESIDE_THE_DATA).symlink_to(tmp_path / "other disk")
+    for _ in range(2):
+        assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
+    assert sorted(decoded) == NAMES
+    assert any((tmp_path / "other disk").glob("*.npy"))
+
+
+def test_data_of_the_same_names_lengths_and_times_do_not_mix_in_one_cache_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     roots = [tmp_path / "a" / "data", tmp_path / "b" / "data"]
     for number, pixels in enumerate(PIXELS[:2]):
         roots[number].mkdir(parents=True)
         Image.fromarray(pixels).save(roots[number] / "x.bmp")
         os.utime(roots[number] / "x.bmp", (1, 1))
+        (roots[number] / BESIDE_THE_DATA).write_text("in the way")
     for _ in range(2):
         for number in range(2):
-            images = load_images(["x.bmp"], root=roots[number], cache=tmp_path / "cache")
+            images = load_images(["x.bmp"], root=roots[number])
             assert np.array_equal(rgb(images)[0], PIXELS[number])
 
 

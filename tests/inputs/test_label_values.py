@@ -1,6 +1,8 @@
+import math
+
 import pytest
 
-from mnar.inputs.label_values import encode_labels, is_missing, is_missing_feature
+from mnar.inputs.label_values import encode_labels, is_missing, is_missing_feature, is_missing_value
 
 WHERE = "own.csv"
 
@@ -13,6 +15,40 @@ def test_what_people_write_for_no_label_is_missing(text: str | None) -> None:
 @pytest.mark.parametrize("text", ["0", "-2", "1", "no", "nano", "??"])
 def test_a_label_is_not_missing(text: str) -> None:
     assert not is_missing(text)
+
+
+def test_a_named_class_is_not_missing_and_a_word_named_for_it_is() -> None:
+    assert not is_missing(" None", ["None"])
+    assert is_missing(" todo ", (), ["todo"])
+    assert is_missing("todo", ["todo"], ["todo"]), "what was said last, on the command line, counts"
+
+
+class NotAvailable:
+    """As pandas has it: to compare it is an error."""
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __str__(self) -> str:
+        return "<NA>"
+
+
+@pytest.mark.parametrize("value", [None, math.nan, NotAvailable(), "", " ", "?", "nan", "NaT", -1, -1.0, "-1"])
+def test_in_memory_no_label_is_none_nan_minus_one_and_texts_that_stand_for_these(value: object) -> None:
+    assert is_missing_value(value)
+
+
+@pytest.mark.parametrize("value", ["none", "NA", "n/a", "null", "None", 0, 1.0, False, "a"])
+def test_in_memory_every_other_value_is_a_class(value: object) -> None:
+    assert not is_missing_value(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "unlabeled", "missing"),
+    [(9, 9, True), ("9", 9, True), ("todo", "todo", True), (-1, 9, False), (-1, None, False), ("None", None, False)],
+)
+def test_in_memory_another_mark_takes_the_place_of_minus_one(value: object, unlabeled: object, missing: bool) -> None:
+    assert is_missing_value(value, unlabeled) is missing
 
 
 @pytest.mark.parametrize(("text", "missing"), [("-1", False), ("None", False), ("", True), ("NaN", True), ("?", True)])
@@ -68,6 +104,12 @@ def test_what_else_means_no_label_can_be_named() -> None:
     assert names == ("N", "Y")
     assert y.tolist() == [1, 0, -1, -1]
     assert notes == []
+
+
+def test_a_class_named_as_no_label_is_none_though_it_is_given() -> None:
+    y, names, _ = encode_labels(["dog", "todo", "emu", ""], WHERE, ["emu", "todo", "dog"], unlabeled=["todo"])
+    assert names == ("emu", "dog")
+    assert y.tolist() == [1, -1, 0, -1]
 
 
 def test_no_unlabelled_row_is_said_to_be_plain_supervised_learning() -> None:

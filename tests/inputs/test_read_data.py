@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 import mnar.inputs
+from mnar import cli
 from mnar.inputs import Table, read_data
 from tests.own_data import NAMES, write_images, write_table
 
@@ -46,6 +49,10 @@ def table(folder: Path) -> Path:
     return path
 
 
+def arrays_in_capitals(folder: Path) -> Path:
+    return arrays(folder).rename(folder / "DATA.NPZ")
+
+
 def table_with_tabs(folder: Path) -> Path:
     path = table(folder)
     path.write_text(path.read_text().replace(",", "\t"))
@@ -59,6 +66,7 @@ def table_with_tabs(folder: Path) -> Path:
         (csv_of_paths, "images"),
         (class_folders, "images"),
         (arrays, "features"),
+        (arrays_in_capitals, "features"),
         (table, "table"),
         (table_with_tabs, "table"),
     ],
@@ -84,6 +92,80 @@ def test_a_folder_that_hugging_face_wrote_is_read_as_such_though_a_csv_lies_in_i
     assert read_data(tmp_path, label="kind").notes == ("kind",)
 
 
+# ---- options: applied, or refused
+
+
+@pytest.mark.parametrize("write", [image_folder, csv_of_paths, class_folders, arrays, table])
+def test_what_is_named_as_no_label_is_none_in_every_kind_of_source(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    data = read_data(write(tmp_path), unlabeled=("bee ",))
+    assert data.class_names == ("ant", "cat")
+    assert np.bincount(data.y + 1).tolist() == [6, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("write", "options", "message"),
+    [
+        (image_folder, {"ignore": ("weight",)}, "photos is images with a CSV file, to which --ignore cannot"),
+        (class_folders, {"label": "kind"}, "photos is a folder of class folders, to which --label cannot"),
+        (class_folders, {"ignore": ("kind",)}, "photos is a folder of class folders, to which --ignore cannot"),
+        (arrays, {"label": "kind", "size": 8}, r"data\.npz is an \.npz file, to which --label and --size cannot"),
+        (arrays, {"ignore": ("kind",)}, r"data\.npz is an \.npz file, to which --ignore cannot"),
+        (table, {"size": 8}, r"data\.csv is a table, to which --size cannot"),
+    ],
+)
+def test_an_option_that_the_source_has_no_use_for_is_refused_with_both_named(
+    tmp_path: Path, write: Callable[[Path], Path], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{message} be applied; leave it out$"):
+        read_data(write(tmp_path), **options)
+
+
+@pytest.mark.parametrize("write", [image_folder, class_folders, arrays, table])
+def test_options_as_a_run_keeps_them_that_were_not_given_change_nothing(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    source = write(tmp_path)
+    kept = read_data(source, label=None, ignore=(), unlabeled=(), size=None, features=None)
+    assert np.array_equal(kept.y, read_data(source).y)
+
+
+def test_a_csv_whose_column_of_paths_is_ignored_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("file,weight,label\na.txt,1,ant\nb.txt,2,bee\nc.txt,3,\n")
+    data = read_data(path, ignore=("file",))
+    assert isinstance(data.x, Table)
+    assert data.x.numeric_names == ("weight",)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "name", "takes"),
+    [
+        ("pyarrow.parquet", "data.parquet", "pyarrow"),
+        ("pyarrow.parquet", "data.PQ", "pyarrow"),
+        ("datasets", "data/dataset_info.json", "the library datasets"),
+    ],
+)
+def test_without_an_extra_the_command_line_says_in_one_line_how_to_install_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    hidden: str,
+    name: str,
+    takes: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, hidden, None)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    source = tmp_path / name if hidden == "pyarrow.parquet" else tmp_path / "data"
+    monkeypatch.setattr(sys, "argv", ["mnar", "inspect", str(source)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 1
+    assert f"error: reading {source} takes {takes}: pip install 'mnar[hf]'" in capsys.readouterr().err
+
+
 def test_a_tables_label_column_columns_left_out_and_words_for_no_label_are_those_named(tmp_path: Path) -> None:
     data = read_data(write_table(tmp_path / "data.csv", FEW), label="kind", ignore=("length",), unlabeled=("bee",))
     assert isinstance(data.x, Table)
@@ -106,7 +188,9 @@ def test_images_have_the_size_asked_for_and_their_decoding_is_reported(
 @pytest.mark.parametrize("name", ["data.xlsx", "data", "data.npy"])
 def test_a_file_of_another_kind_is_refused_with_those_that_can_be_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("a,label\n1,cat\n")
-    with pytest.raises(ValueError, match=rf"{name} is none of \.csv, \.tsv, \.txt, \.parquet or \.npz; save it as"):
+    with pytest.raises(
+        ValueError, match=rf"{name} is none of \.csv, \.tsv, \.txt, \.parquet, \.pq or \.npz; save it as"
+    ):
         read_data(tmp_path / name)
 
 

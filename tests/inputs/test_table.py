@@ -1,4 +1,4 @@
-import sys
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mnar.inputs import read_data
 from mnar.inputs.half_labeled import HalfLabeled, Table
-from mnar.inputs.table import features_like, features_of, read_features_like, read_table, table_of
+from mnar.inputs.table import features_like, features_of, read_table
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -21,19 +22,30 @@ def frame(**columns: Any) -> dict[str, Any]:
     return {"height": HEIGHT, "colour": COLOUR, "label": LABEL} | columns
 
 
-def own(**columns: Any) -> HalfLabeled:
-    return table_of(frame(**columns), "label")
+def write(folder: Path, text: str) -> Path:
+    path = folder / "own.csv"
+    path.write_text(text)
+    return path
+
+
+def write_columns(folder: Path, columns: dict[str, Any]) -> Path:
+    with (folder / "own.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
+    return folder / "own.csv"
+
+
+Own = Callable[..., HalfLabeled]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Own:
+    """The frame, with further columns, as read from a file."""
+    return lambda **columns: read_table(write_columns(tmp_path, frame(**columns)), label="label")
 
 
 def features(data: HalfLabeled) -> Table:
     assert isinstance(data.x, Table)
     return data.x
-
-
-def write(folder: Path, text: str) -> Path:
-    path = folder / "own.csv"
-    path.write_text(text)
-    return path
 
 
 def test_a_csv_becomes_numbers_levels_and_labels_with_holes(tmp_path: Path) -> None:
@@ -69,19 +81,19 @@ def test_a_decimal_comma_is_a_number_only_beside_semicolons(
 
 
 def test_dates_of_a_dict_are_text_and_other_kinds_keep_their_values() -> None:
-    data = own(
+    columns = frame(
         day=np.array(["2020-01-01", "NaT"], "datetime64[ns]").repeat(N // 2),
         whole=np.arange(N) % 7,
         truth=RNG.random(N) < 0.5,
         mixed=[None, 1.5, "2"] * (N // 3),
         infinite=[np.inf, 0.0, 1.0] * (N // 3),
     )
-    table = features(data)
+    table, _ = features_of(columns)
     assert table.numeric_names == ("height", "whole", "mixed", "infinite")
-    assert table.categorical_names == ("colour", "day", "truth")
-    assert table.categories[2] == ("False", "True")
-    assert table.categorical[0, 1] == 0
-    assert table.categorical[-1, 1] == -1
+    assert table.categorical_names == ("colour", "label", "day", "truth")
+    assert table.categories[3] == ("False", "True")
+    assert table.categorical[0, 2] == 0
+    assert table.categorical[-1, 2] == -1
     np.testing.assert_array_equal(table.numeric[:3, 2:], [[np.nan, np.nan], [1.5, 0], [2, 1]])
 
 
@@ -110,10 +122,11 @@ def test_numbers_of_a_category_column_are_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["label", "Class", "TARGET", "y"])
-def test_a_column_with_a_usual_name_is_taken_as_the_label_with_a_note(name: str) -> None:
-    data = table_of({"height": HEIGHT, name: LABEL})
+def test_a_column_with_a_usual_name_is_taken_as_the_label_with_a_note(tmp_path: Path, name: str) -> None:
+    path = write_columns(tmp_path, {"height": HEIGHT, name: LABEL})
+    data = read_table(path)
     assert data.class_names == ("cat", "dog")
-    assert data.notes == (f"the table: column {name!r} taken as the label",)
+    assert data.notes == (f"{path}: column {name!r} taken as the label",)
 
 
 @pytest.mark.parametrize(
@@ -121,15 +134,24 @@ def test_a_column_with_a_usual_name_is_taken_as_the_label_with_a_note(name: str)
     [({"height": HEIGHT, "vote": LABEL}, "height, vote"), ({"a": HEIGHT, "y": LABEL, "label": LABEL}, "y, label")],
     ids=["no such name", "two such names"],
 )
-def test_a_label_that_cannot_be_told_is_an_error_that_lists_columns(columns: dict[str, Any], listed: str) -> None:
+def test_a_label_that_cannot_be_told_is_an_error_that_lists_columns(
+    tmp_path: Path, columns: dict[str, Any], listed: str
+) -> None:
     with pytest.raises(ValueError, match=f"which column is the label.*--label: {listed}$"):
-        table_of(columns)
+        read_table(write_columns(tmp_path, columns))
+
+
+def test_an_ignored_column_is_not_taken_as_the_label(tmp_path: Path) -> None:
+    path = write_columns(tmp_path, {"height": HEIGHT, "y": COLOUR, "label": LABEL})
+    assert read_table(path, ignore=["y"]).class_names == ("cat", "dog")
 
 
 @pytest.mark.parametrize("options", [{"label": "vote"}, {"label": "label", "ignore": ["vote"]}])
-def test_a_named_column_that_is_not_there_is_an_error_that_lists_columns(options: dict[str, Any]) -> None:
+def test_a_named_column_that_is_not_there_is_an_error_that_lists_columns(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     with pytest.raises(ValueError, match="has no column 'vote'; its columns are height, colour, label"):
-        table_of(frame(), **options)
+        read_table(write_columns(tmp_path, frame()), **options)
 
 
 @pytest.mark.parametrize(
@@ -142,39 +164,39 @@ def test_a_named_column_that_is_not_there_is_an_error_that_lists_columns(options
         ([f"person {i}" for i in range(N)], "120 different texts in 120 cells, such as 'person 0'"),
     ],
 )
-def test_a_column_without_use_is_left_out_with_a_note(column: Any, reason: str) -> None:
+def test_a_column_without_use_is_left_out_with_a_note(own: Own, column: Any, reason: str) -> None:
     data = own(extra=column)
     assert "extra" not in features(data).numeric_names + features(data).categorical_names
-    assert [note for note in data.notes if note.startswith(f"the table: column 'extra' left out: {reason}")]
+    assert [note for note in data.notes if f"own.csv: column 'extra' left out: {reason}" in note]
 
 
 def test_more_than_a_thousand_levels_are_free_text() -> None:
     levels = [f"town {i % 1001}" for i in range(4004)]
-    data = table_of({"town": levels, "height": np.arange(4004) % 9, "label": ["a", "b", "a", ""] * 1001}, "label")
-    assert features(data).categorical_names == ()
-    assert "column 'town' left out: 1001 different texts" in data.notes[0]
+    table, notes = features_of({"town": levels, "height": np.arange(4004) % 9})
+    assert table.categorical_names == ()
+    assert "column 'town' left out: 1001 different texts" in notes[0]
 
 
-def test_one_value_and_holes_are_kept_because_the_holes_may_tell() -> None:
+def test_one_value_and_holes_are_kept_because_the_holes_may_tell(own: Own) -> None:
     ticked = np.where(RNG.random(N) < 0.5, "x", "")
     assert "ticked" in features(own(ticked=ticked)).categorical_names
 
 
-def test_ignored_columns_are_left_out() -> None:
-    assert features(table_of(frame(), "label", ignore=["colour"])).categorical_names == ()
+def test_ignored_columns_are_left_out(tmp_path: Path) -> None:
+    assert features(read_table(write_columns(tmp_path, frame()), ignore=["colour"])).categorical_names == ()
 
 
-def test_no_feature_at_all_is_an_error_that_says_why() -> None:
+def test_no_feature_at_all_is_an_error_that_says_why(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no feature to learn from; .*'a' left out: every cell is 1"):
-        table_of({"a": [1] * N, "label": LABEL})
+        read_table(write_columns(tmp_path, {"a": [1] * N, "label": LABEL}))
 
 
-def leaks(**columns: Any) -> list[str]:
-    return [note for note in own(**columns).notes if note.startswith("leak?")]
+def leaks(data: HalfLabeled) -> list[str]:
+    return [note for note in data.notes if note.startswith("leak?")]
 
 
-def test_features_that_have_nothing_to_do_with_the_label_raise_no_alarm() -> None:
-    assert leaks() == []
+def test_features_that_have_nothing_to_do_with_the_label_raise_no_alarm(own: Own) -> None:
+    assert leaks(own()) == []
 
 
 GIVEAWAYS: dict[str, Callable[[], Any]] = {
@@ -186,46 +208,46 @@ GIVEAWAYS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("giveaway", GIVEAWAYS)
-def test_a_feature_that_tells_the_label_is_named(giveaway: str) -> None:
-    notes = leaks(result=GIVEAWAYS[giveaway]())
+def test_a_feature_that_tells_the_label_is_named(own: Own, giveaway: str) -> None:
+    notes = leaks(own(result=GIVEAWAYS[giveaway]()))
     assert notes
     assert notes[0].startswith("leak? 'result' alone tells the label of 100.0%")
 
 
 @pytest.mark.parametrize("num_values", [5, 10_000], ids=["few values", "many values"])
-def test_a_quantity_cut_into_ranges_by_three_classes_is_named(num_values: int) -> None:
+def test_a_quantity_cut_into_ranges_by_three_classes_is_named(tmp_path: Path, num_values: int) -> None:
     label = RNG.integers(0, 3, 3000)
     amount = label * num_values + RNG.integers(0, num_values, 3000)
-    data = table_of({"amount": amount, "y": np.where(RNG.random(3000) < 0.5, label, -1)})
+    data = read_table(write_columns(tmp_path, {"amount": amount, "y": np.where(RNG.random(3000) < 0.5, label, -1)}))
     assert [note for note in data.notes if note.startswith("leak? 'amount' alone tells the label")]
 
 
-def test_a_feature_missing_exactly_where_the_label_is_missing_is_named() -> None:
-    notes = leaks(hours=np.where(LABEL == "", np.nan, RNG.normal(size=N)))
+def test_a_feature_missing_exactly_where_the_label_is_missing_is_named(own: Own) -> None:
+    notes = leaks(own(hours=np.where(LABEL == "", np.nan, RNG.normal(size=N))))
     assert len(notes) == 1
     assert notes[0].startswith("leak? 'hours' alone tells for 100.0% of the rows whether they have a label")
 
 
-def test_a_class_with_few_labels_is_no_evidence_of_a_leak() -> None:
+def test_a_class_with_few_labels_is_no_evidence_of_a_leak(own: Own) -> None:
     label = np.array(["cat"] * 60 + ["dog"] * 5 + [""] * 55)
-    assert leaks(label=label, paws=RNG.normal(size=N) + 9 * (label == "dog")) == []
+    assert leaks(own(label=label, paws=RNG.normal(size=N) + 9 * (label == "dog"))) == []
 
 
-def test_new_rows_are_read_by_name_with_the_kinds_and_codes_of_the_old(tmp_path: Path) -> None:
+def test_new_rows_are_read_by_name_with_the_kinds_and_codes_of_the_old() -> None:
     schema = Table(np.empty((0, 1)), np.empty((0, 1), np.int64), ("age",), ("code",), (("x", "1"),))
-    new = read_features_like(write(tmp_path, "other,code,age\n9,1,5\n9,,\n9,2,7\n9,x,inf\n"), schema)
+    new = features_like({"other": [9] * 4, "code": [1, "", 2, "x"], "age": [5, None, "7", "inf"]}, schema)
     assert new.numeric_names == ("age",)
     np.testing.assert_array_equal(new.numeric, [[5], [np.nan], [7], [np.nan]])
     assert new.categories == (("x", "1", "2"),)
     assert new.categorical[:, 0].tolist() == [1, -1, 2, 0]
 
 
-def test_new_rows_without_a_column_or_with_text_for_a_number_are_an_error(tmp_path: Path) -> None:
+def test_new_rows_without_a_column_or_with_text_for_a_number_are_an_error() -> None:
     schema = Table(np.empty((0, 1)), np.empty((0, 0), np.int64), ("age",), (), ())
     with pytest.raises(ValueError, match="has no column 'age'; its columns are code"):
         features_like({"code": [1, 2]}, schema)
-    with pytest.raises(ValueError, match=r"own\.csv, line 3: 'age' is 'old', not a number"):
-        read_features_like(write(tmp_path, "age,code\n3,1\nold,1\n"), schema)
+    with pytest.raises(ValueError, match="the table, row 1: 'age' is 'old', not a number"):
+        features_like({"age": [3, "old"], "code": [1, 1]}, schema)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +261,7 @@ def test_new_rows_without_a_column_or_with_text_for_a_number_are_an_error(tmp_pa
 )
 def test_columns_that_make_no_table_are_an_error(columns: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        table_of(columns, "label")
+        features_of(columns)
 
 
 def test_two_columns_of_one_name_are_an_error() -> None:
@@ -263,17 +285,9 @@ def test_a_parquet_file_reads_as_the_csv_of_the_same_cells(tmp_path: Path) -> No
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     labels = [label or None for label in LABEL.tolist()]
-    path = tmp_path / "own.parquet"
+    path = tmp_path / "own.PQ"
     parquet.write_table(arrow.table({"height": HEIGHT, "colour": COLOUR.tolist(), "label": labels}), path)
-    from_parquet, from_dict = read_table(path), table_of(frame())
-    assert np.array_equal(features(from_parquet).numeric, features(from_dict).numeric)
-    assert features(from_parquet).categories == features(from_dict).categories
-    assert np.array_equal(from_parquet.y, from_dict.y)
-
-
-def test_without_pyarrow_a_parquet_file_is_an_error_that_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ImportError, match=r"own\.parquet takes pyarrow: pip install 'mnar\[hf\]'"):
-        read_table(tmp_path / "own.parquet")
+    from_parquet, from_csv = read_data(path), read_data(write_columns(tmp_path, frame()))
+    assert np.array_equal(features(from_parquet).numeric, features(from_csv).numeric)
+    assert features(from_parquet).categories == features(from_csv).categories
+    assert np.array_equal(from_parquet.y, from_csv.y)

@@ -92,7 +92,7 @@ def test_labels_missing_at_random_raise_no_alarm() -> None:
     assert inspection.at_random is not None
     assert inspection.recommendation is not None
     assert inspection.at_random.p_value > 0.05
-    assert inspection.recommendation.guidance == "distribution_alignment"
+    assert inspection.recommendation.guidance == "prg_last"
     np.testing.assert_allclose(values(inspection), (1 / 7, 2 / 7, 4 / 7), atol=0.03)
 
 
@@ -187,6 +187,14 @@ def test_of_a_large_pool_a_sample_is_looked_at_and_one_in_n_still_counts_all(mon
     one_in = inspection.classes[1].labeled_one_in
     assert one_in is not None
     assert one_in.value == pytest.approx(16, abs=1)
+
+
+def test_of_many_labels_a_sample_is_looked_at_that_has_some_of_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(mnar.inspect.inspection.MOST_ROWS, "features", 60)
+    for seed in range(3):
+        inspection = inspect_data(half_labeled((400, 300, 2, 7), (100, 100, 50, 50)), seed=seed)
+        assert inspection.notes[0] == "the estimates look at 60 of the 709 labelled rows, drawn at random"
+        assert all(found.pool_share and found.labeled_one_in for found in inspection.classes)
 
 
 def test_the_second_estimate_is_kept_only_where_it_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from mnar.inspect import label_shift
-from mnar.inspect.calibration import calibrate
-from mnar.inspect.label_shift import Interval, bbse_shares, em_shares, missing_at_random_test, pool_shares
+from mnar.inspect.calibration import Calibration, fit_calibration, smoothed_log
+from mnar.inspect.label_shift import Interval, em_shares, missing_at_random_test, pool_shares, unmix
 from mnar.inspect.probe import OutOfFold, out_of_fold
 from tests.reference.simpro import label_shift_em
 
@@ -76,25 +76,29 @@ def test_bbse_equals_the_literal_inverse_of_the_confusion_matrix() -> None:
     x, y = gaussians(LABELED_MIX, 2000, rng)
     x_pool, _ = gaussians(POOL_MIX, 2000, rng)
     probs, probs_pool = posterior(x, LABELED_MIX), posterior(x_pool, LABELED_MIX)
-    confusion = [[probs[y == c, j].mean() for j in range(3)] for c in range(3)]
-    literal = np.linalg.inv(np.transpose(confusion)) @ [probs_pool[:, j].mean() for j in range(3)]
+    confusion = np.array([[probs[y == c, j].mean() for j in range(3)] for c in range(3)])
+    literal = np.linalg.inv(confusion.T) @ probs_pool.mean(0)
     assert literal.min() > 0
-    np.testing.assert_allclose(bbse_shares(probs, y, probs_pool), literal, atol=1e-4)
+    np.testing.assert_allclose(unmix(confusion, probs_pool.mean(0), LABELED_MIX), literal, atol=1e-4)
     np.testing.assert_allclose(literal, POOL_MIX, atol=0.05)
 
 
 def test_bbse_equals_a_grid_search_where_the_inverse_leaves_the_simplex() -> None:
-    y = np.array([0, 1, 2])
     confusion = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
-    pool = np.array([[0.02, 0.45, 0.53]])  # less of class 0 than there can be
+    pool = np.array([0.02, 0.45, 0.53])  # less of class 0 than there can be
     grid = [(i / 200, j / 200, 1 - (i + j) / 200) for i, j in itertools.product(range(201), repeat=2) if i + j <= 200]
-    best = min(grid, key=lambda shares: float(((np.array(shares) @ confusion - pool[0]) ** 2).sum()))
-    np.testing.assert_allclose(bbse_shares(confusion, y, pool), best, atol=0.006)
+    best = min(grid, key=lambda shares: float(((np.array(shares) @ confusion - pool) ** 2).sum()))
+    np.testing.assert_allclose(unmix(confusion, pool, np.full(3, 1 / 3)), best, atol=0.006)
 
 
 def test_bbse_of_a_probe_that_knows_nothing_is_the_labelled_shares() -> None:
-    y = np.array([0, 0, 0, 1])
-    np.testing.assert_allclose(bbse_shares(np.full((4, 2), 0.5), y, np.full((9, 2), 0.5)), [0.75, 0.25], atol=1e-4)
+    labeled_shares = np.array([0.75, 0.25])
+    shares = unmix(np.full((2, 2), 0.5), np.full(2, 0.5), labeled_shares)
+    np.testing.assert_allclose(shares, labeled_shares, atol=1e-4)
+
+
+def calibrate(probs: Floats, y: Integers) -> Calibration:
+    return fit_calibration(smoothed_log(probs), y, np.ones(len(y))).best
 
 
 def test_calibration_undoes_a_temperature_and_a_bias() -> None:

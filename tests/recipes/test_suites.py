@@ -13,8 +13,8 @@ from mnar.recipes import RECIPES, configure
 from mnar.recipes.paper import PAPER
 from mnar.recipes.paper import TITLES as PAPER_TITLES
 from mnar.recipes.suites import SUITES, TITLES
-from mnar.report import read_metrics
 from mnar.run import load_data, make_split, new_run
+from mnar.run_files import read_metrics
 from mnar.types import Counts
 
 DIGITS = [name for name in SUITES if name.startswith("digits/")]

@@ -93,6 +93,7 @@ def write_run(
         for i, step in enumerate(steps)
     ]
     settings = config(learner, guidance, seed=seed, iterations=iterations)
+    settings["train"]["eval_every"] = iterations // num_evaluations
     (folder / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     (folder / "split.json").write_text(json.dumps(split(class_names)))
     (folder / "environment.json").write_text(json.dumps(environment(iterations)))

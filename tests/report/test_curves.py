@@ -14,13 +14,19 @@ def dotted(lines: list[Line2D]) -> list[Line2D]:
     return [line for line in lines if line.get_linestyle() == ":"]
 
 
-def test_the_thick_curve_is_the_mean_over_the_steps_that_all_seeds_have() -> None:
+@pytest.mark.parametrize(
+    ("iterations", "mean"), [(40, [[10, 20], [20, 40]]), (30, [[10, 10], [20, 30], [30, 50]])], ids=["none", "one"]
+)
+def test_the_thick_curve_is_the_mean_over_the_steps_that_all_seeds_have_or_all_finished_ones(
+    iterations: int, mean: list[list[float]]
+) -> None:
     long = run_with("fixmatch", "none", accuracy=[0.1, 0.3, 0.5], seed=1)
     short = run_with("fixmatch", "none", accuracy=[0.3, 0.5], seed=2)
-    short.config["train"]["iterations"] = long.config["train"]["iterations"]
+    for run in (long, short):
+        run.config["train"]["iterations"] = iterations
     *thin, thick = learning_curves(methods_of([long, short])).axes[0].lines
     assert len(thin) == 2
-    np.testing.assert_allclose(np.asarray(thick.get_xydata()), [[10, 20], [20, 40]])
+    np.testing.assert_allclose(np.asarray(thick.get_xydata()), mean)
 
 
 @pytest.mark.parametrize("plain", ["none", "tracking"])
@@ -36,6 +42,20 @@ def test_the_final_result_of_a_plain_learner_is_dotted_beside_guided_runs_of_it(
     np.testing.assert_allclose(np.asarray(geometric_mean.get_ydata(), dtype=float), 30)
     (curve,) = [line for line in left.lines if line.get_label() == runs[0].label]
     assert to_hex(accuracy.get_color()) == to_hex(curve.get_color())
+
+
+def test_only_finished_seeds_of_a_plain_learner_have_a_final_result_to_be_dotted() -> None:
+    finished, under_way = (
+        run_with("fixmatch", "none", accuracy=[0.2, last], seed=seed) for seed, last in ((1, 0.5), (2, 0.7))
+    )
+    guided = run_with("fixmatch", "prg", accuracy=[0.2, 0.9])
+    under_way.lines.pop()
+    left, _ = learning_curves(methods_of([finished, under_way, guided])).axes
+    (accuracy,) = dotted(list(left.lines))
+    np.testing.assert_allclose(np.asarray(accuracy.get_ydata(), dtype=float), 50)
+    finished.lines.pop()
+    left, right = learning_curves(methods_of([finished, under_way, guided])).axes
+    assert dotted([*left.lines, *right.lines]) == []
 
 
 def test_nothing_is_dotted_where_no_guided_run_of_the_same_learner_is() -> None:

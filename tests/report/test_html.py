@@ -37,7 +37,7 @@ def test_the_page_has_every_method_every_figure_and_what_prg_changed(page: str) 
     for learner, guidance in METHODS:
         assert (learner if guidance == "none" else f"{learner} + {guidance}") in page
     assert page.count("<img ") == page.count("data:image/svg+xml;base64,") == NUM_FIGURES
-    assert "Against fixmatch, fixmatch + prg raised test accuracy" in page
+    assert "Against fixmatch, fixmatch + prg raised final test accuracy" in page
     assert "Four methods, &lt;two&gt; seeds" in page
 
 
@@ -59,7 +59,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
         run.split["class_names"] = ["<b>bold</b>", "<script>"]
         run.split["dataset"] = "<i>"
         run.lines[-1]["test"]["predicted_share"] = [0.5, 0.5]
-    write_report(runs, tmp_path / "report.html", title="<u>", lead="")
+    write_report(runs, tmp_path / "report.html", title="<u>")
     page = (tmp_path / "report.html").read_text()
     assert "class &lt;b&gt;bold&lt;/b&gt; gaining most" in page
     assert not re.search(r"<(b|i|u|script)>", page)
@@ -67,10 +67,9 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 
 def test_a_single_supervised_run_has_a_page_without_pseudo_label_figures(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", "supervised", "none"))
-    write_report([run], tmp_path / "report.html", title="One run", lead="A lead of one's own.")
+    write_report([run], tmp_path / "report.html", title="One run")
     page = (tmp_path / "report.html").read_text()
     assert page.count("<img ") == 5  # labels, curves, confusion, precision and recall, shares
-    assert "A lead of one&#39;s own." in page
     assert "±" not in re.findall(r"<tbody>.*?</tbody>", page, re.DOTALL)[0]
 
 
@@ -145,13 +144,13 @@ def test_each_setting_has_a_section_of_its_own_with_what_prg_changed_there(tmp_p
 
 @pytest.mark.usefixtures("outlines")
 def test_what_is_too_much_for_a_page_is_left_out_and_said(tmp_path: Path) -> None:
-    many_settings = [run_with("fixmatch", "none", accuracy=[0.5]) for _ in range(14)]
+    many_settings = [run_with("fixmatch", "none", accuracy=[0.5]) for _ in range(16)]
     for gamma, run in enumerate(many_settings):
         run.config["protocol"]["gamma"] = gamma
-    many_methods = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=float(alpha)) for alpha in range(14)]
+    many_methods = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=float(alpha)) for alpha in range(16)]
     for runs, said in (
-        (many_settings, ("Left out: 2 of 14 settings;", "the first 8 of 14 settings are drawn")),
-        (many_methods, ("Left out: 2 of 14 methods;",)),
+        (many_settings, ("Left out: 2 of 16 settings;", "the first 8 of 16 settings are drawn")),
+        (many_methods, ("Left out: 2 of 16 methods;",)),
     ):
         write_report(runs, tmp_path / "report.html", title="Many")
         page = (tmp_path / "report.html").read_text()
@@ -188,14 +187,18 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     return given
 
 
-PRG_OF_TABLE_1 = [f"{learner} + {guidance}" for learner in ("fixmatch", "simmatch") for guidance in ("prg", "prg_last")]
+PRG_OF_TABLE_1 = [
+    f"{learner} + {guidance}"
+    for learner in ("fixmatch", "simmatch")
+    for guidance in ("prg", "prg_last (alpha=3)", "prg_last (alpha=1)")
+]
 
 
 def test_all_methods_of_a_column_of_table_1_have_a_panel(
     column: list[Run], drawn: dict[str, list[str]], tmp_path: Path
 ) -> None:
     write_report(column, tmp_path / "report.html", title="Table 1")
-    assert len(drawn["Confusion on the test set"]) == len(column) == 12
+    assert len(drawn["Confusion on the test set"]) == len(column) == 14
     assert drawn["Class transitions"] == PRG_OF_TABLE_1
     page = (tmp_path / "report.html").read_text()
     assert "Left out" not in page
@@ -205,16 +208,41 @@ def test_all_methods_of_a_column_of_table_1_have_a_panel(
 def test_a_figure_is_cut_to_methods_it_can_show_and_prg_and_the_learners_it_guides_stay(
     column: list[Run], drawn: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(html, "MOST_PANELS", 7)
+    monkeypatch.setattr(html, "MOST_PANELS", 9)
     write_report(column, tmp_path / "report.html", title="Table 1")
     assert drawn["Class transitions"] == PRG_OF_TABLE_1
     assert drawn["Confusion on the test set"] == ["pi_model", "fixmatch", "simmatch", *PRG_OF_TABLE_1]
-    assert len(drawn["Learning curves"]) == 12
+    assert len(drawn["Learning curves"]) == 14
     said = re.findall(
-        r"<h2>([^<]*)</h2>\s*<figure>\s*<figcaption>[^<]*Left out: 5 of 12 methods;",
+        r"<h2>([^<]*)</h2>\s*<figure>\s*<figcaption>[^<]*Left out: 5 of 14 methods;",
         (tmp_path / "report.html").read_text(),
     )
     assert said == ["Confusion on the test set", "Class shares: labels, pseudo-labels, predictions"]
+
+
+def test_a_figure_of_matrices_says_which_methods_under_way_have_none_yet_and_not_which_never_will(
+    drawn: dict[str, list[str]], tmp_path: Path
+) -> None:
+    runs = {
+        (learner, guidance): read_run(write_run(tmp_path / f"{learner}+{guidance}", learner, guidance))
+        for learner, guidance in METHODS
+    }
+    for method, run in runs.items():
+        run.config["train"]["iterations"] = 12_000
+        if method != ("fixmatch", "prg"):
+            for line in run.lines:
+                line.pop("matrices", None)
+    write_report(list(runs.values()), tmp_path / "report.html", title="Under way")
+    captions = dict(
+        re.findall(r"<h2>([^<]*)</h2>\s*<figure>\s*<figcaption>([^<]*)", (tmp_path / "report.html").read_text())
+    )
+    said = {title: caption.partition("Not recorded yet: ")[2] for title, caption in captions.items()}
+    assert {title: names for title, names in said.items() if names} == {
+        "Class transitions": "fixmatch + prg_last.",
+        "Confusion of pseudo-labels": "fixmatch, fixmatch + prg_last.",
+        "Confusion on the test set": "supervised, fixmatch, fixmatch + prg_last.",
+    }
+    assert drawn["Confusion on the test set"] == ["fixmatch + prg"]
 
 
 def test_no_runs_is_an_error_with_the_remedy(tmp_path: Path) -> None:

@@ -30,6 +30,35 @@ def test_confusion_is_of_the_last_matrix_of_all_seeds_in_percent_of_the_true_cla
     np.testing.assert_allclose(cells(figure.axes[0]), [[75, 25], [25, 75]])
 
 
+def test_confusion_older_than_the_last_evaluation_has_its_step_beside_the_name() -> None:
+    first, second = (
+        with_matrices("none", "test_confusion", [[9, 1], [1, 9]], [[8, 2], [2, 8]], seed=seed) for seed in (1, 2)
+    )
+
+    def title() -> str:
+        figure = confusion_matrices(methods_of([first, second]))
+        assert figure is not None
+        return figure.axes[0].get_title(loc="left")
+
+    assert title() == "fixmatch"
+    for run in (first, second):
+        run.config["train"]["iterations"] = 3000
+    assert title() == "fixmatch", "the last evaluation, though not of all"
+    del first.lines[-1]["matrices"]
+    assert title() == "fixmatch, steps 10 to 20"
+    del second.lines[-1]["matrices"]
+    assert title() == "fixmatch, step 10"
+    del second.lines[0]["matrices"]
+    assert title() == "fixmatch, step 10"
+
+
+def test_transitions_are_of_the_first_seed_that_has_any() -> None:
+    runs = [with_matrices("prg", "transitions", [[0, most], [0, 0]], seed=seed) for seed, most in ((1, 0), (2, 4))]
+    figure = transition_matrices(methods_of(runs))
+    assert figure is not None
+    np.testing.assert_allclose(cells(figure.axes[0]), [[0, 4], [0, 0]])
+
+
 def test_confusion_of_pseudo_labels_ends_with_those_not_accepted_and_puts_rare_classes_last() -> None:
     run = with_matrices("prg", "pseudo_confusion", [[5, 3, 2], [1, 0, 9]])
     run.split["labeled"] = [2, 40]

@@ -56,7 +56,7 @@ def test_methods_keep_their_colour_where_others_are_missing(runs: list[Run]) -> 
 def test_pseudo_label_errors_put_rare_classes_last_and_average_the_seeds_that_know(tmp_path: Path) -> None:
     recorded = []
     for seed, errors in ((1, [[0.5, 0.2], [None, 0.0]]), (2, [[None, 0.4], [None, 0.0]])):
-        folder = write_run(tmp_path / f"{seed}", seed=seed, class_names=("rare", "frequent"))
+        folder = write_run(tmp_path / f"{seed}", seed=seed, class_names=("rare", "frequent"), num_evaluations=2)
         split = json.loads((folder / "split.json").read_text()) | {"labeled": [2, 40]}
         (folder / "split.json").write_text(json.dumps(split))
         scores = {"accuracy": 0.5, "geometric_mean": 0.5}

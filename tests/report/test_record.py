@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,21 @@ def test_a_run_not_evaluated_yet_is_left_out_with_a_warning_if_there_are_others(
         assert len(read_runs([bench])) == 2
     with pytest.raises(ValueError, match="no evaluation in metrics"):
         read_runs([begun])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("split.json", '{"dataset"'), ("metrics.jsonl", "{bad\n{}\n"), ("config.yaml", "")]
+)
+def test_a_damaged_run_below_a_folder_is_left_out_with_a_warning_that_names_the_file_and_an_error_if_named_itself(
+    bench: Path, name: str, content: str
+) -> None:
+    damaged = bench / "runs" / "prg" / "seed-2"
+    (damaged / name).write_text(content)
+    with pytest.warns(UserWarning, match=f"left out: .*{re.escape(name)}"):
+        assert [run.folder.name for run in read_runs([bench])] == ["seed-1", "seed-10"]
+    with pytest.raises(ValueError, match=re.escape(name)):
+        read_runs([bench, damaged])
+    for folder in (bench / "runs" / "none" / "seed-1", bench / "runs" / "prg" / "seed-10"):
+        shutil.rmtree(folder)
+    with pytest.raises(ValueError, match=re.escape(name)):
+        read_runs([bench])

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mnar.report import Spread, by_setting, how_fast, read_run, summary
+from mnar.report import Spread, by_setting, how_fast, read_run, read_runs, summary
 from mnar.report.tables import is_short, run_rows, settings
 from tests.report.drawn import methods_of
 from tests.report.made_up import run_with, write_run
@@ -16,20 +16,20 @@ def test_summary_equals_means_and_deviations_computed_by_hand() -> None:
     (row,) = summary([first, second])
 
     assert (row.method, row.num_runs) == ("fixmatch + prg", 2)
-    assert row.accuracy_median_last_20.mean == pytest.approx((0.85 + 0.95) / 2)
-    assert row.accuracy_median_last_20.sd == pytest.approx(0.10 / 2**0.5)  # |a - b| / sqrt(2) for two values
-    assert row.accuracy_final.mean == pytest.approx((0.90 + 0.95) / 2)
-    assert row.accuracy_best_on_test.mean == pytest.approx((0.99 + 0.95) / 2)
-    assert row.geometric_mean.mean == pytest.approx((0.85 + 0.75) / 2)
+    assert row.headline.accuracy_median_last_20.mean == pytest.approx((0.85 + 0.95) / 2)
+    assert row.headline.accuracy_median_last_20.sd == pytest.approx(0.10 / 2**0.5)  # |a - b| / sqrt(2) for two values
+    assert row.headline.accuracy_final.mean == pytest.approx((0.90 + 0.95) / 2)
+    assert row.headline.accuracy_best_on_test.mean == pytest.approx((0.99 + 0.95) / 2)
+    assert row.headline.geometric_mean.mean == pytest.approx((0.85 + 0.75) / 2)
 
 
 def test_the_scores_of_a_method_are_those_of_its_finished_runs_and_while_there_is_none_of_all() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[score], seed=seed) for seed, score in ((1, 0.8), (2, 0.7), (3, 0.1))]
     runs[2].lines[-1]["step"] = 4
     (row,) = summary(runs)
-    assert (row.num_runs, row.accuracy_final.mean) == (2, pytest.approx(0.75))
+    assert (row.num_runs, row.headline.accuracy_final.mean) == (2, pytest.approx(0.75))
     assert methods_of(runs)[0].progress == ""
-    assert summary(runs[2:])[0].accuracy_final.mean == 0.1
+    assert summary(runs[2:])[0].headline.accuracy_final.mean == 0.1
     assert methods_of(runs[2:])[0].progress == "at step 4 of 10"
     runs[1].lines[-1]["step"] = 8
     assert methods_of(runs[1:])[0].progress == "at steps 4 to 8 of 10"
@@ -40,14 +40,13 @@ def test_a_run_is_short_where_its_last_20_evaluations_are_more_than_a_quarter_of
     num_evaluations: int, expected: bool
 ) -> None:
     # They span 19 intervals between evaluations, and 19 / 76 is a quarter.
-    (method,) = methods_of([run_with("fixmatch", "none", accuracy=[0.5] * num_evaluations)])
-    assert is_short(method) is expected
+    assert is_short(run_with("fixmatch", "none", accuracy=[0.5] * num_evaluations)) is expected
 
 
 def test_one_run_has_no_deviation() -> None:
     (row,) = summary([run_with("supervised", "none", accuracy=[0.5, 0.625])])
-    assert row.accuracy_final == Spread(0.625, None)
-    assert row.accuracy_final.percent == "62.5"
+    assert row.headline.accuracy_final == Spread(0.625, None)
+    assert row.headline.accuracy_final.percent == "62.5"
 
 
 def test_a_spread_prints_as_percent_with_one_decimal() -> None:
@@ -72,6 +71,16 @@ def test_a_run_row_adds_up_its_sessions() -> None:
     assert row.minutes == 1.5
     assert row.images_per_second == pytest.approx((60 * 100 + 30 * 400) / 90)
     assert row.finished
+
+
+def test_rows_name_folders_below_what_they_share_also_where_one_was_given_from_here_and_one_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path / "runs" / f"{seed}", seed=seed, num_evaluations=2)
+    monkeypatch.chdir(tmp_path)
+    runs = read_runs([Path("runs/1"), tmp_path / "runs/2"])
+    assert [row.folder for row in run_rows(by_setting(runs))] == ["1", "2"]
 
 
 def test_minutes_count_a_stage_that_came_first_and_images_a_second_do_not(tmp_path: Path) -> None:

@@ -48,6 +48,25 @@ def test_methods_that_have_not_reached_the_same_step_are_not_compared() -> None:
     assert "fixmatch + prg at step 4 of 10 lowered test accuracy from 65.0 to 45.0 %" in what_changed(runs)
 
 
+def test_of_short_runs_the_last_evaluation_alone_is_told_and_called_final() -> None:
+    runs = [
+        run_with("fixmatch", guidance, accuracy=[0.1] * (evaluations - 1) + [last])
+        for evaluations in (30, 100)
+        for guidance, last in (("none", 0.6), ("prg", 0.8))
+    ]
+    for run in runs[1::2]:
+        run.lines[-1]["test"]["recall"] = [0.9, 0.7]
+    said = what_changed(runs[:2])
+    assert (
+        "raised final test accuracy from 60.0 to 80.0 % (+20.0 points) and the final geometric mean from 60.0" in said
+    )
+    assert "class dog gaining most recall (+20.0 points)" in said
+    assert "left test accuracy at 10.0 %" in what_changed(runs[2:]), "the median of the last evaluations"
+    for run in runs[:2]:
+        run.config["train"]["iterations"] = 3000
+    assert "at step 300 of 3,000 raised latest test accuracy from 60.0 to 80.0 %" in what_changed(runs[:2])
+
+
 def test_a_run_that_stopped_early_is_compared_as_a_finished_one() -> None:
     plain, guided = pair([0.70], [0.80])
     guided.lines[-1] |= {"step": 4, "validation": {"is_over": True, "steps_since": 2}}

@@ -17,11 +17,12 @@ import torch
 from mnar.bench.cell import Cell, choose, first_like
 from mnar.bench.run_result import FAILED, RunResult, in_a_line, keep_result, kept_result, note_failure, result_of
 from mnar.config import RunConfig
-from mnar.folder import MODEL, locked
+from mnar.folder import locked, read_config
 from mnar.recipes import RECIPES, configure
+from mnar.run_files import MODEL
 from mnar.side_by_side import check_reusable, num_cores, run_all
 
-RUNS = "runs"
+RUNS, SEED = "runs", "seed-"
 
 
 class Bench:
@@ -55,6 +56,29 @@ class Bench:
                 self.refused |= dict.fromkeys(paths, str(error))
         if not self.configs:
             raise ValueError(next(iter(self.refused.values())))
+
+    @classmethod
+    def there(
+        cls,
+        folder: Path,
+        patterns: Iterable[str] = (),
+        *,
+        seeds: Sequence[int] = (),
+        iterations: int | None = None,
+        data: str | None = None,
+        settings: Sequence[str] = (),
+    ) -> Bench:
+        """What a folder has, or those of it that are named; its runs as they are, unless settings are given."""
+        trained = {name: found for name in RECIPES if (found := _seeds_in(folder / RUNS / name))}
+        if not trained:
+            raise FileNotFoundError(f"nothing at {folder}; name the folder given to `mnar bench` as --out")
+        seeds = seeds or sorted(set().union(*trained.values()))
+        bench = cls(folder, patterns or trained, seeds=seeds, iterations=iterations, data=data, settings=settings)
+        if iterations is None and not settings:
+            for path in bench.configs:
+                with suppress(ValueError, FileNotFoundError):  # damaged, which `cells` tells, or not begun
+                    bench.configs[path] = read_config(path)
+        return bench
 
     def run(
         self,
@@ -113,7 +137,7 @@ class Bench:
         for path, config in self.configs.items():
             try:
                 result = results[path] = result_of(path, config)
-            except ValueError as error:  # one damaged folder does not hide the others
+            except (ValueError, FileExistsError) as error:  # damaged, or another run: it does not hide the others
                 result, results[path], failures[path] = None, None, in_a_line(error)
             if (reason := path.with_suffix(FAILED)).exists() and not (result and result.is_done):
                 failures.setdefault(path, reason.read_text().partition("\n")[0])
@@ -129,7 +153,13 @@ class Bench:
         ]
 
     def _folder(self, name: str, seed: int) -> Path:
-        return self.folder / RUNS / first_like(name) / f"seed-{seed}"
+        return self.folder / RUNS / first_like(name) / f"{SEED}{seed}"
+
+
+def _seeds_in(folder: Path) -> set[int]:
+    """Of the runs in it, and of those that failed before they began."""
+    numbers = (path.stem.removeprefix(SEED) for path in folder.glob(f"{SEED}*"))
+    return {int(number) for number in numbers if number.isdecimal()}
 
 
 def _num_processes(configs: Iterable[RunConfig]) -> int:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from mnar.bench.run_result import FIGURES, RunResult
+from mnar.bench.run_result import RunResult
 from mnar.config import RunConfig
-from mnar.folder import CONFIG
+from mnar.evaluate import Headline
 from mnar.recipes import RECIPES, TITLES, Recipe, configure, no_recipe
-from mnar.report import Spread
+from mnar.report import Spread, over_runs
+from mnar.run_files import CONFIG
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,19 @@ class Cell:
         return tuple(result for result in self.results if result.is_done) or self.results
 
     @cached_property
-    def spreads(self) -> dict[str, Spread]:
-        """Of those counted, by figure; empty if there is none."""
-        if not self.counted:
-            return {}
-        return {figure: Spread.of(getattr(result, figure) for result in self.counted) for figure in FIGURES}
+    def headline(self) -> Headline[Spread] | None:
+        """Of those counted."""
+        return over_runs(result.headline for result in self.counted) if self.counted else None
+
+    @property
+    def minutes(self) -> float | None:
+        """Of one of those counted, on average."""
+        return fmean(result.minutes for result in self.counted) if self.counted else None
+
+    @property
+    def images_per_second(self) -> float | None:
+        speeds = [result.images_per_second for result in self.counted if result.images_per_second]
+        return fmean(speeds) if speeds else None
 
     @property
     def is_shortened(self) -> bool:
@@ -48,8 +58,18 @@ class Cell:
         return any(result.iterations < _as_it_is(self.name).train.iterations for result in self.results)
 
     @property
+    def is_short(self) -> bool:
+        """Whether the median of some run counted reaches back over much of it."""
+        return any(result.is_short for result in self.counted)
+
+    @property
     def num_done(self) -> int:
         return sum(result.is_done for result in self.results)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether some run is neither done nor failed."""
+        return self.num_done + len(self.failures) < len(self.folders)
 
     @property
     def missing(self) -> str:

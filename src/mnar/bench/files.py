@@ -13,18 +13,18 @@ from typing import Any
 from mnar.bench.cell import Cell
 from mnar.bench.rows import (
     HEADINGS,
-    HOW_TO_READ,
     NONE,
     by_table,
     circumstances,
     filled_columns,
-    mean,
+    how_to_read,
     notes,
     row,
     what_is_missing,
 )
-from mnar.bench.run_result import FIGURES
+from mnar.bench.run_result import RunResult
 from mnar.checkpoint import write_atomically
+from mnar.evaluate import Headline
 from mnar.recipes import TITLES
 from mnar.report import read_run, render
 
@@ -52,11 +52,12 @@ def _entry(cell: Cell, per_class: PerClass | None) -> dict[str, Any]:
     return {
         "recipe": cell.name,
         "table": TITLES[cell.table],
-        "n": len(cell.counted),
+        "seeds": len(cell.folders),
         "done": cell.num_done,
+        "n": len(cell.counted),
         "ours_percent": {
             figure: {name: None if value is None else 100 * value for name, value in asdict(spread).items()}
-            for figure, spread in cell.spreads.items()
+            for figure, spread in (cell.headline._asdict().items() if cell.headline else ())
         },
         "paper_percent": {
             "accuracy": recipe.accuracy,
@@ -65,35 +66,41 @@ def _entry(cell: Cell, per_class: PerClass | None) -> dict[str, Any]:
             "geometric_mean_sd": recipe.geometric_mean_deviation,
         },
         "note": recipe.note,
-        "per_class": per_class,
-        "runs": [asdict(result) for result in cell.results],
+        "per_class_percent": per_class,
+        "runs": [_run_entry(result) for result in cell.results],
         "failures": cell.failures,
     }
 
 
+def _run_entry(result: RunResult) -> dict[str, Any]:
+    entries = result.to_json()
+    figures = {figure: 100 * entries.pop(figure) for figure in Headline._fields}
+    return {**entries, "ours_percent": figures}
+
+
 def _csv(cells: Sequence[Cell]) -> str:
     """Numbers in per cent, as the paper's."""
-    figures = [f"{figure}{part}" for figure in FIGURES for part in ("", "_sd")]
+    figures = [f"{figure}{part}" for figure in Headline._fields for part in ("", "_sd")]
     paper = ["paper_accuracy", "paper_accuracy_sd", "paper_geometric_mean", "paper_geometric_mean_sd"]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["recipe", "n", "done", *figures, *paper, "minutes_a_run", "images_per_second", "missing"])
+    writer.writerow(["recipe", "seeds", "done", "n", *figures, *paper, "minutes_a_run", "images_per_second", "missing"])
     for cell in cells:
-        spreads = cell.spreads.values() or [None] * len(FIGURES)
+        spreads = cell.headline or [None] * len(Headline._fields)
         ours = [value for spread in spreads for value in ((spread.mean, spread.sd) if spread else (None, None))]
-        speeds = [r.images_per_second for r in cell.counted if r.images_per_second]
         writer.writerow(
             [
                 cell.name,
-                len(cell.counted),
+                len(cell.folders),
                 cell.num_done,
+                len(cell.counted),
                 *(None if value is None else round(100 * value, 4) for value in ours),
                 cell.recipe.accuracy,
                 cell.recipe.deviation,
                 cell.recipe.geometric_mean,
                 cell.recipe.geometric_mean_deviation,
-                round(mean(r.minutes for r in cell.counted), 3) if cell.counted else None,
-                round(mean(speeds), 1) if speeds else None,
+                None if cell.minutes is None else round(cell.minutes, 3),
+                None if cell.images_per_second is None else round(cell.images_per_second, 1),
                 cell.missing,
             ]
         )
@@ -101,7 +108,7 @@ def _csv(cells: Sequence[Cell]) -> str:
 
 
 def _markdown(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
-    lines = ["# Results", "", circumstances(cells), "", HOW_TO_READ, ""]
+    lines = ["# Results", "", circumstances(cells), "", how_to_read(cells), ""]
     for title, group in by_table(cells).items():
         lines += [f"## {title}", "", *_table(HEADINGS, [row(cell) for cell in group]), ""]
         for name in [cell.name for cell in group if cell.name in per_class]:
@@ -164,6 +171,6 @@ def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
         headings=HEADINGS._asdict(),
         tables=tables,
         class_scores=CLASS_SCORES,
-        how_to_read=HOW_TO_READ,
+        how_to_read=how_to_read(cells),
         circumstances=circumstances(cells),
     )

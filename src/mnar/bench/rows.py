@@ -6,12 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mnar.bench.cell import Cell
-from mnar.bench.run_result import FIGURES
+from mnar.evaluate import HEADLINE_EVALUATIONS, Headline
 from mnar.recipes import TITLES
+from mnar.report import OF_SHORT_RUNS
 
 NONE = "–"
 HOW_TO_READ = (
-    "Accuracy and GM (geometric mean of the recalls): median of the last 20 evaluations, mean ± sd over n seeds."
+    f"Accuracy and GM (geometric mean of the recalls): median of the last {HEADLINE_EVALUATIONS} evaluations (of all, "
+    "where a run has fewer), mean ± sd over n seeds; best on test picks the evaluation by the test set itself."
+)
+AFTER_A_FAILURE = (
+    "Once the cause is mended, the same command goes on; to train a run anew, remove its folder (runs/RECIPE/seed-N) "
+    "first."
 )
 
 
@@ -38,21 +44,30 @@ HEADINGS = CellRow(
 
 def row(cell: Cell) -> CellRow:
     _, setting, method = cell.name.split("/", 2)
-    spread, speeds = cell.spreads, [r.images_per_second for r in cell.counted if r.images_per_second]
-    percent = {figure: spread[figure].percent if figure in spread else NONE for figure in FIGURES}
+    percents = [spread.percent for spread in cell.headline] if cell.headline else [NONE] * len(Headline._fields)
+    percent = Headline(*percents)
     return CellRow(
         setting=setting,
         method=method,
-        accuracy=percent["accuracy_median_last_20"],
+        accuracy=percent.accuracy_median_last_20,
         paper=cell.recipe.printed,
-        geometric_mean=percent["geometric_mean"],
+        geometric_mean=percent.geometric_mean,
         paper_gm=cell.recipe.printed_geometric_mean,
-        final=percent["accuracy_final"],
-        best_on_test=percent["accuracy_best_on_test"],
+        final=percent.accuracy_final,
+        best_on_test=percent.accuracy_best_on_test,
         n=str(len(cell.counted)) if cell.num_done == len(cell.folders) else f"{cell.num_done} of {len(cell.folders)}",
-        minutes=f"{mean(r.minutes for r in cell.counted):.1f}" if cell.counted else NONE,
-        images_per_second=f"{mean(speeds):,.0f}" if speeds else NONE,
+        minutes=NONE if cell.minutes is None else _number(cell.minutes),
+        images_per_second=f"{cell.images_per_second:,.0f}" if cell.images_per_second else NONE,
     )
+
+
+def _number(value: float) -> str:
+    """With at least two digits that count."""
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def how_to_read(cells: Iterable[Cell]) -> str:
+    return f"{HOW_TO_READ} {OF_SHORT_RUNS}" if any(cell.is_short for cell in cells) else HOW_TO_READ
 
 
 def by_table(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
@@ -69,13 +84,14 @@ def filled_columns(rows: Sequence[CellRow]) -> list[str]:
 
 
 def what_is_missing(cells: Sequence[Cell]) -> list[str]:
-    """What is not done, and each reason why something failed, once."""
+    """What is not done, each reason why something failed, once, and what to do about it."""
     reasons: dict[str, list[str]] = {}
     for cell in cells:
         for reason in dict.fromkeys(cell.failures.values()):
             reasons.setdefault(reason, []).append(cell.name)
     missing = [f"{cell.name}: {cell.missing}" for cell in cells if cell.missing]
-    return missing + [f"failed: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    failed = [f"failed: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return [*missing, *failed, *([AFTER_A_FAILURE] if failed else [])]
 
 
 def notes(cells: Iterable[Cell]) -> dict[str, list[str]]:
@@ -97,8 +113,3 @@ def circumstances(cells: Sequence[Cell]) -> str:
     words = [f"steps: {', '.join(f'{n:,}' for n in steps)}{shorter}" if steps else "", *devices]
     words += [f"commit {', '.join(commits)}" if commits else ""]
     return "; ".join(word for word in words if word)
-
-
-def mean(values: Iterable[float]) -> float:
-    values = list(values)
-    return sum(values) / len(values)

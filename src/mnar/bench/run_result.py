@@ -15,13 +15,12 @@ from typing import Any
 
 from mnar.checkpoint import write_atomically
 from mnar.config import RunConfig, settings_of
-from mnar.evaluate import headline
-from mnar.folder import CONFIG, MODEL
-from mnar.report import how_fast, read_metrics, read_run
+from mnar.evaluate import Headline, headline
+from mnar.report import how_fast, is_short, read_run
+from mnar.run_files import MODEL, read_metrics
 from mnar.side_by_side import check_reusable
 
 RESULT, FAILED = ".json", ".failed"
-FIGURES = ("accuracy_median_last_20", "accuracy_final", "accuracy_best_on_test", "geometric_mean")
 
 
 @dataclass(frozen=True)
@@ -32,23 +31,32 @@ class RunResult:
     step: int
     iterations: int
     is_done: bool
-    accuracy_median_last_20: float
-    accuracy_final: float
-    accuracy_best_on_test: float
-    geometric_mean: float
+    headline: Headline[float]
     minutes: float
     images_per_second: float | None
     device: str
     commit: str | None
+    is_short: bool  # the median reaches back over much of the run
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat, the figures among the rest."""
+        entries = asdict(self)
+        figures = entries.pop("headline")._asdict()
+        return {**entries, **figures}
+
+    @classmethod
+    def from_json(cls, entries: dict[str, Any]) -> RunResult:
+        figures = {name: entries.pop(name) for name in Headline._fields}
+        return cls(**entries, headline=Headline(**figures))
 
 
 def result_of(path: Path, config: RunConfig) -> RunResult | None:
-    """What a run has come to; None before its first evaluation."""
+    """What a run has come to; None before its first evaluation. A folder that holds another run is refused."""
     kept = kept_result(path, config)
-    if kept is not None or not (path / CONFIG).exists():
+    if kept is not None:
         return kept
     check_reusable(path, config)
-    return _read_result(path) if read_metrics(path) else None
+    return _read_result(path) if (path / MODEL).exists() or read_metrics(path) else None
 
 
 def keep_result(path: Path, config: RunConfig) -> None:
@@ -56,7 +64,7 @@ def keep_result(path: Path, config: RunConfig) -> None:
     if (path / MODEL).exists():
         with suppress(ValueError):  # damaged: whoever asks for the result is told
             check_reusable(path, config)
-            result = {"settings": _settings(config), "result": asdict(_read_result(path))}
+            result = {"settings": _settings(config), "result": _read_result(path).to_json()}
             write_atomically(path.with_suffix(RESULT), json.dumps(result, indent=1))
 
 
@@ -67,7 +75,7 @@ def kept_result(path: Path, config: RunConfig) -> RunResult | None:
         return None
     try:
         entries = json.loads(kept.read_text())
-        return RunResult(**entries["result"]) if entries["settings"] == _settings(config) else None
+        return RunResult.from_json(entries["result"]) if entries["settings"] == _settings(config) else None
     except (ValueError, KeyError, TypeError):  # damaged, or of another version: it is made again
         return None
 
@@ -80,20 +88,18 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 def _read_result(path: Path) -> RunResult:
     run = read_run(path)
-    scores, (minutes, images_per_second) = headline(run.lines), how_fast(run)
+    minutes, images_per_second = how_fast(run)
     return RunResult(
         seed=run.config["seed"],
         step=run.lines[-1]["step"],
         iterations=run.config["train"]["iterations"],
         is_done=(path / MODEL).exists(),
-        accuracy_median_last_20=scores["accuracy_median_last_20"],
-        accuracy_final=scores["accuracy_final"],
-        accuracy_best_on_test=scores["accuracy_best_on_test"],
-        geometric_mean=scores["geometric_mean"],
+        headline=headline(run.lines),
         minutes=minutes,
         images_per_second=images_per_second,
         device=run.environment["device"],
         commit=run.environment["commit"],
+        is_short=is_short(run),
     )
 
 

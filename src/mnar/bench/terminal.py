@@ -13,11 +13,11 @@ from rich.table import Table
 from mnar.bench.cell import Cell
 from mnar.bench.rows import (
     HEADINGS,
-    HOW_TO_READ,
     CellRow,
     by_table,
     circumstances,
     filled_columns,
+    how_to_read,
     row,
     what_is_missing,
 )
@@ -30,8 +30,9 @@ def shown(cells: Sequence[Cell], width: int) -> Iterator[str | Table]:
     for title, group in by_table(cells).items():
         yield from terminal_tables(title, group, width)
     yield from map(escape, what_is_missing(cells))
-    yield escape(circumstances(cells))
-    yield f"[dim]{HOW_TO_READ}[/dim]"
+    if known := circumstances(cells):
+        yield escape(known)
+    yield f"[dim]{how_to_read(cells)}[/dim]"
 
 
 def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table]:

@@ -13,7 +13,7 @@ class Layout(NamedTuple):
 
 def locate(dataset: str, root: Path | None, *layouts: Layout, built_by: str) -> list[Path]:
     """The files of the first layout that is complete, in its order; `built_by` says how to come by them."""
-    root = Path("data" if root is None else root)
+    named, root = root is not None, Path("data" if root is None else root)
     missing: list[Path] = []
     for layout in layouts:
         for folder in (root / layout.folder, root):
@@ -23,8 +23,10 @@ def locate(dataset: str, root: Path | None, *layouts: Layout, built_by: str) -> 
             missing += [folder / pattern for pattern, paths in zip(layout.files, found, strict=True) if not paths]
     expected = " or ".join(f"{layout.folder}/ with {', '.join(layout.files)}" for layout in layouts)
     looked_for = "".join(f"\n  {path}" for path in missing)
+    where = f"is not in {root}" if named else "was looked for in the folder data, since --data names no other"
+    there_is_none = "" if root.exists() else " (there is no such folder)"
     raise FileNotFoundError(
-        f"data set {dataset!r} is not in {root}: expected {expected}. "
+        f"data set {dataset!r} {where}{there_is_none}: expected {expected}. "
         f"Name the folder that has it with --data; to build it, {built_by}.\nLooked for and did not find:{looked_for}"
     )
 

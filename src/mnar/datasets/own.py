@@ -73,6 +73,7 @@ def as_data_set(data: HalfLabeled, *, held_out: float = 0.2) -> DataSet:
         fingerprint=_fingerprint(data.y, x, data.class_names),
         test_is_trained_on=not is_held_out,
         notes=(*data.notes, note),
+        row_names=data.row_names,
     )
 
 

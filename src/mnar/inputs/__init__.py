@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mnar.inputs.arrays import from_arrays, read_arrays, tensor_of
+from mnar.inputs.arrays import read_arrays, tensor_of
 from mnar.inputs.class_folders import read_class_folders
+from mnar.inputs.columns import PARQUET
 from mnar.inputs.csv_file import read_header
 from mnar.inputs.half_labeled import UNLABELED, HalfLabeled, Table
 from mnar.inputs.huggingface import read_huggingface
@@ -17,9 +20,9 @@ from mnar.inputs.image_cache import Progress
 from mnar.inputs.image_table import PATH_NAMES, read_image_table
 from mnar.inputs.table import read_table
 
-__all__ = ["UNLABELED", "HalfLabeled", "Table", "from_arrays", "read_data", "tensor_of"]
+__all__ = ["UNLABELED", "HalfLabeled", "Table", "read_data", "tensor_of"]
 
-KINDS_OF_TABLE = (".csv", ".tsv", ".txt", ".parquet")
+KINDS_OF_TABLE = (".csv", ".tsv", ".txt", *PARQUET)
 HUGGINGFACE = ("dataset_info.json", "dataset_dict.json")  # one of them is in every folder that save_to_disk wrote
 
 
@@ -37,37 +40,49 @@ def read_data(
 
     label        the column that holds the labels, where it is not called so
     ignore       columns of a table to leave out
-    unlabeled    what else stands for "no label" in a table, e.g. "undecided"
+    unlabeled    what else stands for "no label", e.g. "undecided"
     size         of the images' sides, in pixels
     features     an .npy file with a row for each sample, to take instead of images or columns
+
+    Options that this source has no use for are refused: somebody meant something by them.
     """
     source = Path(source)
     if not source.exists():
         raise FileNotFoundError(
             f"no data at {source}; name a folder of images with a CSV, class folders, or a .csv, .parquet or .npz file"
         )
-    if source.is_dir() and any((source / name).exists() for name in HUGGINGFACE):
-        data = read_huggingface(source, label=label)
-    elif source.is_dir() and not any(path.suffix.lower() == ".csv" for path in source.iterdir()):
-        data = read_class_folders(source, size=size, progress=progress)
-    elif source.is_dir() or _names_images(source):
-        data = read_image_table(source, label_column=label, size=size, progress=progress)
-    elif source.suffix == ".npz":
-        data = read_arrays(source)
-    elif source.suffix.lower() in KINDS_OF_TABLE:
-        data = read_table(source, label=label, ignore=ignore, unlabeled=unlabeled)
-    else:
-        raise ValueError(
-            f"{source} is none of {', '.join(KINDS_OF_TABLE)} or .npz; save it as one of these, or name a folder"
-        )
+    kind, read = _kind_and_reader(source, ignore)
+    markers = tuple(marker.strip() for marker in unlabeled)
+    options = {"label": label, "ignore": ignore, "unlabeled": markers, "size": size}
+    said = {name: value for name, value in options.items() if value not in (None, ())}
+    taken = signature(read).parameters
+    idle = [f"--{name}" for name in said if name not in taken]
+    if idle:
+        raise ValueError(f"{source} is {kind}, to which {' and '.join(idle)} cannot be applied; leave it out")
+    data = read(source, **said, **({"progress": progress} if "progress" in taken else {}))
     return data if features is None else data._replace(x=_features(Path(features), len(data.y)))
 
 
-def _names_images(source: Path) -> bool:
-    """Whether a file is a CSV with a column of paths."""
-    if source.suffix.lower() != ".csv":
-        return False
-    return any(name.lower() in PATH_NAMES for name in read_header(source))
+def _kind_and_reader(source: Path, ignore: tuple[str, ...]) -> tuple[str, Callable[..., HalfLabeled]]:
+    suffix = source.suffix.lower()
+    if source.is_dir() and any((source / name).exists() for name in HUGGINGFACE):
+        return "a Hugging Face data set", read_huggingface
+    if source.is_dir() and not any(path.suffix.lower() == ".csv" for path in source.iterdir()):
+        return "a folder of class folders", read_class_folders
+    if source.is_dir() or (suffix == ".csv" and _names_images(source, ignore)):
+        return "images with a CSV file", read_image_table
+    if suffix == ".npz":
+        return "an .npz file", read_arrays
+    if suffix in KINDS_OF_TABLE:
+        return "a table", read_table
+    raise ValueError(
+        f"{source} is none of {', '.join(KINDS_OF_TABLE)} or .npz; save it as one of these, or name a folder"
+    )
+
+
+def _names_images(csv: Path, ignore: tuple[str, ...]) -> bool:
+    """Whether it has a column of paths; a table with a column of that name leaves it out."""
+    return any(name.lower() in PATH_NAMES and name not in ignore for name in read_header(csv))
 
 
 def _features(path: Path, num_rows: int) -> npt.NDArray[np.float32]:

@@ -1,11 +1,11 @@
-"""Samples and labels with holes that are arrays already: from an .npz file, or straight from numpy."""
+"""Samples and labels with holes that are arrays already, in an .npz file."""
 
 from __future__ import annotations
 
 import warnings
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mnar.inputs.half_labeled import UNLABELED, HalfLabeled, Table
-from mnar.inputs.label_values import encode_labels
+from mnar.inputs.half_labeled import HalfLabeled, Table
+from mnar.inputs.label_values import encode_labels, is_missing_value
 
 SAMPLES, LABELS, CLASSES = ("x", "X"), ("y",), ("class_names", "classes")
 CHANNELS = (1, 3)  # grey or colour; drop a transparency channel
 
 
-def read_arrays(path: Path) -> HalfLabeled:
-    """Of an .npz file with x (or X), y, and perhaps class_names (or classes); see `from_arrays`."""
+def read_arrays(path: Path, *, unlabeled: Collection[str] = ()) -> HalfLabeled:
+    """Of an .npz file with x (or X), y, and perhaps class_names (or classes).
+
+    Images are uint8 [n, h, w], [n, h, w, c] or [n, c, h, w]; features are numbers [n, d], NaN where one is missing.
+    Labels are numbers or texts. Numbers count the classes from 0 if those are named, and are the classes' names if not.
+    `unlabeled` is what else means "no label", besides -1, NaN and texts that do in any file.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; name an .npz file with x and y")
@@ -33,20 +38,11 @@ def read_arrays(path: Path) -> HalfLabeled:
             "samples x and their labels y (-1: no label)"
         )
     class_names = None if classes_name is None else np.atleast_1d(arrays[classes_name]).tolist()
-    return _half_labeled(
-        arrays[x_name], arrays[y_name], class_names, UNLABELED, f"{path}: {x_name}", f"{path}: {y_name}"
-    )
-
-
-def from_arrays(
-    x: npt.ArrayLike, y: npt.ArrayLike, *, class_names: Sequence[str] | None = None, unlabeled: float | str | None = -1
-) -> HalfLabeled:
-    """Images are uint8 [n, h, w], [n, h, w, c] or [n, c, h, w]; features are numbers [n, d], NaN where one is missing.
-
-    Labels are numbers or texts. `unlabeled`, NaN and None mean "no label", and so do texts like "" and "?". Numbers
-    count the classes from 0 if those are named, and are the classes' names if not.
-    """
-    return _half_labeled(np.asarray(x), np.asarray(y), class_names, unlabeled, "x", "y")
+    x = _samples_or_table(arrays[x_name], f"{path}: {x_name}")
+    y, names, notes = labels_of(arrays[y_name], f"{path}: {y_name}", class_names, unlabeled)
+    if len(x) != len(y):
+        raise ValueError(f"{path}: {x_name} has {len(x)} rows and {y_name} has {len(y)}; give one label per row")
+    return HalfLabeled(x, y, names, [f"row {row}" for row in range(len(y))], tuple(notes))
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -81,7 +77,7 @@ def samples(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
 
 
 def labels_of(
-    y: npt.NDArray[Any], where: str, class_names: Sequence[str] | None = None, unlabeled: float | str | None = UNLABELED
+    y: npt.NDArray[Any], where: str, class_names: Sequence[str] | None = None, unlabeled: Collection[str] = ()
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...], list[str]]:
     """Class numbers, the classes' names in order, and notes, as from `encode_labels`."""
     from mnar.datasets.labels import class_labels  # here: data sets are made of inputs
@@ -90,17 +86,13 @@ def labels_of(
         raise ValueError(f"{where} has shape {y.shape}; give one label per row")
     if y.dtype == object and all(value is None or _is_number(value) for value in y):
         y = y.astype(np.float64)  # None becomes NaN
-    texts = [_text(value, unlabeled) for value in y.tolist()]
+    texts = [_text(value) for value in y.tolist()]
     names = None if class_names is None else [str(name) for name in class_names]
-    if y.dtype.kind in "iuf":
-        is_label = np.array([text is not None for text in texts], bool)
-        if names is None:
-            # Named here, so that -1 is a class where another number means "no label".
-            names = [str(_text(value, None)) for value in np.unique(y[is_label]).tolist()]
-        else:
-            numbers = class_labels(np.where(is_label, y, 0), where, len(names))
-            texts = [names[number] if known else None for number, known in zip(numbers, is_label, strict=True)]
-    return encode_labels(texts, where, names)
+    if names is not None and y.dtype.kind in "iuf":
+        is_label = np.array([text is not None and text not in unlabeled for text in texts], bool)
+        numbers = class_labels(np.where(is_label, y, 0), where, len(names))
+        texts = [names[number] if known else None for number, known in zip(numbers, is_label, strict=True)]
+    return encode_labels(texts, where, names, unlabeled=unlabeled)
 
 
 def tensor_of(x: npt.NDArray[Any]) -> torch.Tensor:
@@ -113,33 +105,11 @@ def tensor_of(x: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(x)
 
 
-def _half_labeled(
-    x: npt.NDArray[Any],
-    y: npt.NDArray[Any],
-    class_names: Sequence[str] | None,
-    unlabeled: float | str | None,
-    x_name: str,
-    y_name: str,
-) -> HalfLabeled:
-    inputs = _samples_or_table(x, x_name)
-    labels, names, notes = labels_of(y, y_name, class_names, unlabeled)
-    if len(inputs) != len(labels):
-        raise ValueError(f"{x_name} has {len(inputs)} rows and {y_name} has {len(labels)}; give one label per row")
-    return HalfLabeled(inputs, labels, names, [f"row {row}" for row in range(len(labels))], tuple(notes))
-
-
 def _samples_or_table(x: npt.NDArray[Any], name: str) -> npt.NDArray[Any] | Table:
     if x.ndim != 2 or x.dtype.kind != "f" or not np.isnan(x).any():
         return samples(x, name)
     samples(np.where(np.isnan(x), 0, x), name)  # all else must be as it is without holes
-    num_rows, num_features = x.shape
-    return Table(
-        numeric=x.astype(np.float64),
-        categorical=np.empty((num_rows, 0), np.int64),
-        numeric_names=tuple(f"x{feature}" for feature in range(num_features)),
-        categorical_names=(),
-        categories=(),
-    )
+    return Table.of_numbers(x.astype(np.float64))
 
 
 def _features(values: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
@@ -164,8 +134,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def _text(value: Any, unlabeled: float | str | None) -> str | None:
-    """None where there is no label."""
-    if value is None or value == unlabeled or value != value:  # NaN alone is not itself
+def _text(value: Any) -> str | None:
+    """None where there is no label; of texts, `encode_labels` knows that."""
+    if not isinstance(value, str) and is_missing_value(value):
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

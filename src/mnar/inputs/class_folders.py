@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from mnar.inputs.half_labeled import HalfLabeled
@@ -15,13 +16,13 @@ UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "unknown")  # in capitals or not
 def read_class_folders(
     folder: Path,
     *,
+    unlabeled: Collection[str] = (),
     size: int | tuple[int, int] | None = None,
-    cache: Path | None = None,
     progress: Progress | None = None,
 ) -> HalfLabeled:
     """Classes are in the order of their folders' names; an empty folder names a class that nobody has labelled yet.
 
-    `size`, `cache` and `progress` are those of `load_images`.
+    `unlabeled` are further folders whose images have no label. `size` and `progress` are those of `load_images`.
     """
     folder = Path(folder)
     paths = images_under(folder)
@@ -34,19 +35,20 @@ def read_class_folders(
                 f"{folder / path} is in no class folder; move it to its class or to {UNLABELED_FOLDERS[0]}/"
             )
     folders = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    class_names = [name for name in folders if not _is_unlabeled(name)]
+    class_names = [name for name in folders if not _is_unlabeled(name, unlabeled)]
     if class_names == folders:
         raise ValueError(
             f"{folder} has the class folders {', '.join(folders)} and no {'/, '.join(UNLABELED_FOLDERS)}/: "
-            "this is plain supervised learning; put the images without a label in one of these"
+            "this is plain supervised learning; put the images without a label in one of these, or name the folder "
+            "that holds them with --unlabeled"
         )
 
-    labels = [None if _is_unlabeled(class_of[path]) else class_of[path] for path in paths]
+    labels = [None if _is_unlabeled(class_of[path], unlabeled) else class_of[path] for path in paths]
     y, known_names, notes = encode_labels(labels, str(folder), class_names)
-    images = load_images(paths, root=folder, size=size, cache=cache, progress=progress)
+    images = load_images(paths, root=folder, size=size, progress=progress)
     names = [path for path, readable in zip(paths, images.readable, strict=True) if readable]
     return HalfLabeled(images.x, y[images.readable], known_names, names, (*notes, *images.notes))
 
 
-def _is_unlabeled(name: str) -> bool:
-    return name.lower() in UNLABELED_FOLDERS
+def _is_unlabeled(name: str, unlabeled: Collection[str]) -> bool:
+    return name in unlabeled or name.lower() in UNLABELED_FOLDERS

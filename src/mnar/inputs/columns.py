@@ -104,7 +104,7 @@ def _parquet(path: Path) -> Columns:
     try:
         parquet = import_module("pyarrow.parquet")
     except ImportError as error:
-        raise ImportError(f"reading {path} takes pyarrow: pip install 'mnar[hf]', or write the table as CSV") from error
+        raise ValueError(f"reading {path} takes pyarrow: pip install 'mnar[hf]', or write the table as CSV") from error
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; name a CSV or parquet file")
     try:

@@ -22,11 +22,21 @@ class Table:
     categorical_names: tuple[str, ...]
     categories: tuple[tuple[str, ...], ...]  # what the codes of each categorical column stand for
 
+    @classmethod
+    def of_numbers(cls, numeric: npt.NDArray[np.float64]) -> Table:
+        num_rows, num_columns = numeric.shape
+        return cls(numeric, np.empty((num_rows, 0), np.int64), unnamed_columns(num_columns), (), ())
+
     def __len__(self) -> int:
         return len(self.numeric)
 
     def rows(self, index: npt.NDArray[Any]) -> Table:
         return replace(self, numeric=self.numeric[index], categorical=self.categorical[index])
+
+
+def unnamed_columns(num_columns: int) -> tuple[str, ...]:
+    """What the columns of a table of numbers are called that came without names."""
+    return tuple(f"x{column}" for column in range(num_columns))
 
 
 class HalfLabeled(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -13,31 +13,42 @@ import numpy.typing as npt
 
 from mnar.inputs.arrays import labels_of
 from mnar.inputs.half_labeled import HalfLabeled, Table
-from mnar.inputs.image_cache import common_shape, in_parallel, left_out
+from mnar.inputs.image_cache import common_shape, height_and_width, in_parallel, left_out
 from mnar.inputs.image_decode import Unreadable, decode, quiet_pillow, read_header
 from mnar.inputs.image_store import KnownFile
+from mnar.inputs.label_values import label_column
 from mnar.inputs.leaks import leaks
-from mnar.inputs.table import LABEL_NAMES, features_of
+from mnar.inputs.table import features_of
 
 
-def read_huggingface(source: Any, *, image: str | None = None, label: str | None = None) -> HalfLabeled:
-    """`image` and `label` are the columns to take; without them, the only ones that can be meant.
+def read_huggingface(
+    source: Any,
+    *,
+    label: str | None = None,
+    ignore: Sequence[str] = (),
+    unlabeled: Collection[str] = (),
+    size: int | None = None,
+) -> HalfLabeled:
+    """`label` is the label column; without it, the only one that can be meant. Columns in `ignore` are left out.
 
-    Without a column of images all other columns are features. None and -1 mean "no label".
+    Without a column of images all other columns are features. None, -1 and `unlabeled` mean "no label". `size` is of
+    the images' sides.
     """
     where = "the data set"
     if isinstance(source, str | Path):
         where, source = str(source), _from_disk(Path(source))
-    data = _one_split(source, where)
+    data = _without(ignore, _one_split(source, where), where)
     label = _label_column(data, label, where)
     class_names = getattr(data.features[label], "names", None)
-    y, classes, notes = labels_of(_column(data, label), f"{where}, column {label!r}", class_names)
-    image = _image_column(data, image, where)
+    y, classes, notes = labels_of(_column(data, label), f"{where}, column {label!r}", class_names, unlabeled)
+    image = _image_column(data, where)
     row_names = [f"row {row}" for row in range(len(y))]
     if image is None:
+        if size is not None:
+            raise ValueError(f"{where} has no column of images, to which alone --size applies; leave it out")
         table, more_notes = _table(data, label, where)
         return HalfLabeled(table, y, classes, row_names, (*notes, *more_notes, *leaks(table, y)))
-    x, is_readable, more_notes = _images(data, image, row_names, where)
+    x, is_readable, more_notes = _images(data, image, size, row_names, where)
     kept = np.flatnonzero(is_readable)
     return HalfLabeled(x, y[kept], classes, [row_names[row] for row in kept], (*notes, *more_notes))
 
@@ -46,7 +57,7 @@ def _from_disk(folder: Path) -> Any:
     try:
         datasets = import_module("datasets")
     except ImportError as error:
-        raise ImportError(f"reading {folder} takes the library datasets: pip install 'mnar[hf]'") from error
+        raise ValueError(f"reading {folder} takes the library datasets: pip install 'mnar[hf]'") from error
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; name one that save_to_disk has written")
     try:
@@ -70,26 +81,24 @@ def _one_split(source: Any, where: str) -> Any:
     return source.with_format(None)  # as stored, without somebody's own transform
 
 
+def _without(ignore: Sequence[str], data: Any, where: str) -> Any:
+    ignored = {_known(name, data.column_names, where) for name in ignore}
+    return data.select_columns([name for name in data.column_names if name not in ignored])
+
+
 def _label_column(data: Any, label: str | None, where: str) -> str:
     names: list[str] = data.column_names
     if label is not None:
         return _known(label, names, where)
-    found = [name for name in names if name.casefold() in LABEL_NAMES] or [
-        name for name in names if hasattr(data.features[name], "names")
-    ]
-    if len(found) != 1:
-        raise ValueError(f"{where}: which column is the label? Name it with label=: {', '.join(found or names)}")
-    return found[0]
+    return label_column(names, where, [name for name in names if hasattr(data.features[name], "names")])
 
 
-def _image_column(data: Any, image: str | None, where: str) -> str | None:
+def _image_column(data: Any, where: str) -> str | None:
     found = [name for name in data.column_names if _holds_images(data.features[name])]
-    if image is not None:
-        if _known(image, data.column_names, where) not in found:
-            raise ValueError(f"{where}: column {image!r} holds no images; choose from {', '.join(found) or 'none'}")
-        return image
     if len(found) > 1:
-        raise ValueError(f"{where}: which column holds the images? Name it with image=: {', '.join(found)}")
+        raise ValueError(
+            f"{where}: which column holds the images? Leave out all but one with --ignore: {', '.join(found)}"
+        )
     return found[0] if found else None
 
 
@@ -135,7 +144,7 @@ def _columns_of_vectors(name: str, vectors: list[Any], where: str) -> dict[str, 
 
 
 def _images(
-    data: Any, image: str, row_names: list[str], where: str
+    data: Any, image: str, size: int | None, row_names: list[str], where: str
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], list[str]]:
     """Those that can be read, decoded into memory as `load_images` decodes files."""
     feature = data.features[image]
@@ -148,7 +157,7 @@ def _images(
 
     with quiet_pillow():
         looked_at = dict(zip(row_names, in_parallel(_look, files()), strict=True))
-        shape, notes = common_shape(looked_at, None, Path(where))
+        shape, notes = common_shape(looked_at, height_and_width(size), Path(where))
 
         def image_or_problem(file: Any) -> npt.NDArray[np.uint8] | str:
             try:

@@ -45,22 +45,21 @@ def load_images(
     *,
     root: Path,
     size: int | tuple[int, int] | None = None,
-    cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Images:
     """All images that can be read, of one size and kind, and notes on what was done to them and what was left out.
 
     `paths` are relative to `root`. `size` is a side or (height, width); without it, images keep their size where all
-    have the same, at most 128 a side, and become 64×64 otherwise. They are grey where all are, else RGB. `cache` is the
-    folder to keep them in; without it, .mnar-cache in `root`, or the user's cache folder where that cannot be written.
+    have the same, at most 128 a side, and become 64×64 otherwise. They are grey where all are, else RGB. They are
+    kept in .mnar-cache in `root`, or in the user's cache folder where that cannot be written.
     `progress(done, total)` counts each image twice: when its file is looked at, and when it is decoded.
     """
     if len(set(paths)) < len(paths):
         raise ValueError(f"{Counter(paths).most_common(1)[0][0]} is asked for twice; name each image once")
-    asked = _height_and_width(size)
+    asked = height_and_width(size)
     root = Path(root).resolve()
     report = progress or (lambda done, total: None)
-    with _locked_cache_folder(root, cache) as folder, quiet_pillow():
+    with _locked_cache_folder(root) as folder, quiet_pillow():
         store = ImageStore(folder, asked)
         before = store.read_manifest()
         files = _look_at(paths, root, before, report)
@@ -74,13 +73,13 @@ def load_images(
             store.write_manifest(files)
         x = store.open_array(files, shape)
     if x is None:
-        raise OSError(f"{folder} was changed while it was written; start again, or name another folder as cache")
+        raise OSError(f"{folder} was changed while it was written; start again")
     report(2 * len(paths), 2 * len(paths))
     readable = np.array([not file.problem for file in files.values()])
     return Images(x, readable, (*notes, *left_out(files)))
 
 
-def _height_and_width(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+def height_and_width(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
     height, width = (size, size) if isinstance(size, int) else size
@@ -90,14 +89,13 @@ def _height_and_width(size: int | tuple[int, int] | None) -> tuple[int, int] | N
 
 
 @contextmanager
-def _locked_cache_folder(root: Path, cache: Path | None) -> Iterator[Path]:
+def _locked_cache_folder(root: Path) -> Iterator[Path]:
     """One process at a time fills it, and the next one finds it filled. The lock goes with the process."""
     # Data of the same names elsewhere must not be taken for these, so a shared folder has one for each root.
     own_name = f"{root.name}-{short_hash(str(root))}"
     users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mnar"
-    folders = [Path(cache) / own_name] if cache else [root / BESIDE_THE_DATA, users / own_name]
     problems = []
-    for folder in folders:
+    for folder in (root / BESIDE_THE_DATA, users / own_name):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / LOCK).open("a")
@@ -105,7 +103,10 @@ def _locked_cache_folder(root: Path, cache: Path | None) -> Iterator[Path]:
         except OSError as error:
             problems.append(str(error))
     else:
-        raise OSError(f"nowhere to keep the decoded images ({'; '.join(problems)}); name a folder as cache")
+        raise OSError(
+            f"nowhere to keep the decoded images ({'; '.join(problems)}); "
+            "name a folder that can be written in the environment variable XDG_CACHE_HOME"
+        )
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder

@@ -136,5 +136,5 @@ def _saying_what_to_do(path: Path, num_bytes: int) -> Iterator[None]:
     except OSError as error:
         raise OSError(
             f"could not write {path}, {num_bytes / 1e6:,.1f} MB ({error.strerror or error}); "
-            "free some space, or name a folder on another disk as cache"
+            f"free some space, or put a link to a folder on another disk in the place of {path.parent}"
         ) from error

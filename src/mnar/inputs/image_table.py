@@ -2,69 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path, PureWindowsPath
 
 from mnar.inputs.csv_file import CsvFile, read_csv
 from mnar.inputs.half_labeled import HalfLabeled
 from mnar.inputs.image_cache import Progress, load_images
 from mnar.inputs.image_files import images_under, refuse_way_out
-from mnar.inputs.label_values import encode_labels, is_missing
+from mnar.inputs.label_values import encode_labels, is_missing, label_column
 
 LABELS, CLASSES = "labels.csv", "classes.txt"
 PATH_NAMES = ("path", "image", "file", "filename")
-LABEL_NAMES = ("label", "class", "target")
 
 
 def read_image_table(
     folder_or_csv: Path,
     *,
-    csv: Path | None = None,
-    path_column: str | None = None,
-    label_column: str | None = None,
+    label: str | None = None,
+    unlabeled: Collection[str] = (),
     size: int | tuple[int, int] | None = None,
-    cache: Path | None = None,
     progress: Progress | None = None,
 ) -> HalfLabeled:
     """Images that the CSV file does not name are unlabelled, like those it gives no label.
 
-    Paths in the CSV file are relative to the folder, which is the one it lies in when only the file is given. Without
-    `csv` it is labels.csv in the folder, or the only CSV file there. classes.txt in the folder, one name a line, fixes
-    the classes and their order, also of classes that nobody has labelled yet.
-    `size`, `cache` and `progress` are those of `load_images`.
+    Paths in the CSV file are relative to the folder it lies in. Where the folder is given, it is labels.csv or the only
+    CSV file there. classes.txt in the folder, one name a line, fixes the classes and their order, also of classes that
+    nobody has labelled yet. `label` is the column of labels, `unlabeled` what else in it means "no label". `size` and
+    `progress` are those of `load_images`.
     """
-    folder, csv_path = _folder_and_csv(Path(folder_or_csv), csv)
+    folder, csv_path = _folder_and_csv(Path(folder_or_csv))
     paths = images_under(folder)
     table = read_csv(csv_path)
     class_names = _class_names(folder / CLASSES)
-    labels = _labels_by_path(table, path_column, label_column, folder, set(paths), class_names or ())
+    label_texts = table.column(label or label_column(table.header, str(csv_path)))
+    labels = _labels_by_path(
+        table, label_texts, folder, set(paths), lambda text: not is_missing(text, class_names or (), unlabeled)
+    )
 
     paths = sorted(labels.keys() | paths)
     values = [labels[path][0] if path in labels else None for path in paths]
     lines = [labels[path][1] if path in labels else 0 for path in paths]
-    y, known_names, notes = encode_labels(values, str(csv_path), class_names, lines=lines)
-    images = load_images(paths, root=folder, size=size, cache=cache, progress=progress)
+    y, known_names, notes = encode_labels(values, str(csv_path), class_names, lines=lines, unlabeled=unlabeled)
+    images = load_images(paths, root=folder, size=size, progress=progress)
     names = [path for path, readable in zip(paths, images.readable, strict=True) if readable]
     return HalfLabeled(images.x, y[images.readable], known_names, names, (*table.notes, *notes, *images.notes))
 
 
-def _folder_and_csv(source: Path, csv: Path | None) -> tuple[Path, Path]:
+def _folder_and_csv(source: Path) -> tuple[Path, Path]:
     if source.is_file():
-        if csv is not None:
-            raise ValueError(
-                f"{source} is a file, and {csv} is given as csv besides; give the folder of images instead"
-            )
         return source.parent, source
     if not source.is_dir():
         raise FileNotFoundError(f"{source} is not there; name a folder of images, or the CSV file in it")
-    if csv is not None:
-        return source, Path(csv)
     found = sorted(path for path in source.iterdir() if path.suffix.lower() == ".csv" and path.is_file())
     if source / LABELS in found:
         return source, source / LABELS
     if len(found) != 1:
         there = f"the CSV files {', '.join(path.name for path in found)}" if found else "no CSV file"
-        raise FileNotFoundError(f"{source} holds {there} and no {LABELS}; name the one with the labels as csv")
+        raise FileNotFoundError(
+            f"{source} holds {there} and no {LABELS}; give the path of the one with the labels instead of the folder's"
+        )
     return source, found[0]
 
 
@@ -82,20 +78,10 @@ def _class_names(path: Path) -> tuple[str, ...] | None:
 
 
 def _labels_by_path(
-    table: CsvFile,
-    path_column: str | None,
-    label_column: str | None,
-    folder: Path,
-    images: set[str],
-    class_names: Sequence[str],
+    table: CsvFile, label_texts: list[str], folder: Path, images: set[str], is_label: Callable[[str], bool]
 ) -> dict[str, tuple[str, int]]:
     """What the table says of each path, and in which line."""
-
-    def is_label(text: str) -> bool:
-        return text.strip() in class_names or not is_missing(text)
-
-    path_texts = table.column(path_column or _column(table, PATH_NAMES, "path_column"))
-    label_texts = table.column(label_column or _column(table, LABEL_NAMES, "label_column"))
+    path_texts = table.column(_path_column(table))
     labels: dict[str, tuple[str, int]] = {}
     for path_text, label, line in zip(path_texts, label_texts, table.lines, strict=True):
         path = _path_within(folder, path_text.strip(), images, f"{table.path}, line {line}: ")
@@ -110,13 +96,12 @@ def _labels_by_path(
     return labels
 
 
-def _column(table: CsvFile, names: tuple[str, ...], option: str) -> str:
-    found = [name for name in table.header if name.casefold() in names]
+def _path_column(table: CsvFile) -> str:
+    found = [name for name in table.header if name.casefold() in PATH_NAMES]
     if len(found) != 1:
-        how_many = f"the columns {', '.join(found)} all are" if found else "no column is"
         raise ValueError(
-            f"{table.path}, header: {how_many} called {' or '.join(names)}; "
-            f"name one of {', '.join(table.header)} as {option}"
+            f"{table.path}, header: which column holds the paths? Call that one, and no other, "
+            f"{' or '.join(PATH_NAMES)}: {', '.join(found or table.header)}"
         )
     return found[0]
 

@@ -14,17 +14,42 @@ from mnar.inputs.half_labeled import UNLABELED
 SURELY_NO_VALUE = frozenset({"", "nan", "<na>", "nat", "?"})
 NO_VALUE = SURELY_NO_VALUE | {"na", "null"}
 NO_LABEL = NO_VALUE | {"n/a", "none", "-1", "-1.0"}
+LABEL_NAMES = ("label", "class", "target", "y")  # of columns, in capitals or not
 WHOLE_NUMBER = re.compile(r"([+-]?\d+)(\.0+)?")
 MOST_FRACTIONS = 100  # classes that are numbers with decimals; above, it is a quantity
 
 
-def is_missing(text: str | None) -> bool:
-    """Of a label; a feature may well be -1 or None: see `is_missing_feature`."""
-    return text is None or text.strip().casefold() in NO_LABEL
+def is_missing(text: str | None, class_names: Collection[str] = (), unlabeled: Collection[str] = ()) -> bool:
+    """Of a label in a file, as people write it; `unlabeled` is what else they write for none.
+
+    A name in `class_names` is a class, even one such as "None".
+    """
+    stripped = "" if text is None else text.strip()
+    return stripped in unlabeled or (stripped not in class_names and stripped.casefold() in NO_LABEL)
+
+
+def is_missing_value(value: object, unlabeled: object = UNLABELED) -> bool:
+    """Of a label in memory, where None and NaN are at hand to say so: a text such as "none" is a class.
+
+    As text, `unlabeled` is as good as itself: numpy writes all of a mixed list as text. None names no value.
+    """
+    text = str(value).strip()
+    if value is None or text.casefold() in SURELY_NO_VALUE:  # before any comparison, which pandas' NA refuses
+        return True
+    return unlabeled is not None and (value == unlabeled or text == str(unlabeled))
 
 
 def is_missing_feature(text: str | None) -> bool:
+    """A feature may well be -1 or None."""
     return text is None or text.strip().casefold() in NO_VALUE
+
+
+def label_column(names: Sequence[str], where: str, otherwise: Sequence[str] = ()) -> str:
+    """The one with a usual name or, if none has, the one of `otherwise`."""
+    found = [name for name in names if name.casefold() in LABEL_NAMES] or otherwise
+    if len(found) != 1:
+        raise ValueError(f"{where}: which column is the label? Name it with --label: {', '.join(found or names)}")
+    return found[0]
 
 
 def encode_labels(
@@ -38,12 +63,11 @@ def encode_labels(
     """Class numbers, the classes' names in order, and notes.
 
     `where` is the file (and column) that errors name, `lines` the line of each value in it, and `unlabeled` what else
-    means "no label", besides what `is_missing` knows. A name in `class_names` is a class, even one such as "None".
+    means "no label", even where `class_names` has it.
     """
-    known = _given(class_names, where)
-    markers = {marker.strip() for marker in unlabeled}
+    known = tuple(name for name in _given(class_names, where) if name not in unlabeled)
     texts = ["" if value is None else value.strip() for value in values]
-    absent = {text for text in set(texts).difference(known) if text in markers or is_missing(text)}
+    absent = {text for text in set(texts) if is_missing(text, known, unlabeled)}
     labels = [None if text in absent else text for text in texts]
     if class_names is None:
         labels = _without_idle_decimals(labels)
@@ -59,7 +83,7 @@ def encode_labels(
     y = np.array([UNLABELED if label is None else number[label] for label in labels], np.int64)
 
     _check_enough(y, known, where)
-    doubtful = {text for text in absent - markers if text.casefold() not in SURELY_NO_VALUE}
+    doubtful = {text for text in absent.difference(unlabeled) if text.casefold() not in SURELY_NO_VALUE}
     taken_as_none = Counter(text for text in texts if text in doubtful)
     return y, known, _notes(values, taken_as_none, y, known, where)
 

@@ -1,4 +1,4 @@
-"""A CSV or parquet file, a DataFrame or a dict of columns with mixed features and a label column with holes."""
+"""A CSV or parquet file with mixed features and a label column with holes; a DataFrame or a dict of features alone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from mnar.inputs.columns import Columns, columns_of, read_columns
 from mnar.inputs.half_labeled import HalfLabeled, Table
-from mnar.inputs.label_values import encode_labels
+from mnar.inputs.label_values import encode_labels, label_column
 from mnar.inputs.leaks import leaks
 
-LABEL_NAMES = ("label", "class", "target", "y")
 MOST_LEVELS = 1000
 ID_SHARE = 0.9  # levels per filled cell; a column of names or free text is above
 FEWEST_ROWS = 20  # for a column to be told to be an id or a row number
@@ -24,14 +23,20 @@ def read_table(
     path: Path, *, label: str | None = None, ignore: Sequence[str] = (), unlabeled: Collection[str] = ()
 ) -> HalfLabeled:
     """`label` is the label column, `ignore` the columns left out, `unlabeled` labels that mean "not known"."""
-    return _half_labeled(read_columns(path), label, ignore, unlabeled)
-
-
-def table_of(
-    frame: Any, label: str | None = None, *, ignore: Sequence[str] = (), unlabeled: Collection[str] = ()
-) -> HalfLabeled:
-    """The same of a DataFrame or a dict of columns."""
-    return _half_labeled(columns_of(frame), label, ignore, unlabeled)
+    columns = read_columns(path)
+    notes = list(columns.notes)
+    columns.require(ignore)
+    names = [name for name in columns.names if name not in ignore]
+    if label is None:
+        label = label_column(names, columns.where)
+        notes.append(f"{columns.where}: column {label!r} taken as the label")
+    columns.require([label])
+    y, class_names, label_notes = encode_labels(
+        columns.text(label), f"{columns.where}, column {label!r}", lines=columns.lines, unlabeled=unlabeled
+    )
+    table, feature_notes = _features(columns, [name for name in names if name != label])
+    notes += label_notes + feature_notes + leaks(table, y)
+    return HalfLabeled(table, y, class_names, columns.row_names, tuple(notes))
 
 
 def features_of(frame: Any) -> tuple[Table, list[str]]:
@@ -40,39 +45,16 @@ def features_of(frame: Any) -> tuple[Table, list[str]]:
     return _features(columns, columns.names)
 
 
-def read_features_like(path: Path, schema: Table) -> Table:
-    """New rows of the kind that was learned from: the schema's columns, in its order, whatever else the file has."""
-    return _features_like(read_columns(path), schema)
-
-
 def features_like(frame: Any, schema: Table) -> Table:
-    """The same of a DataFrame or a dict of columns."""
-    return _features_like(columns_of(frame), schema)
-
-
-def _half_labeled(
-    columns: Columns, label: str | None, ignore: Sequence[str], unlabeled: Collection[str]
-) -> HalfLabeled:
-    notes = list(columns.notes)
-    if label is None:
-        label = _label_column(columns)
-        notes.append(f"{columns.where}: column {label!r} taken as the label")
-    columns.require([label, *ignore])
-    y, class_names, label_notes = encode_labels(
-        columns.text(label), f"{columns.where}, column {label!r}", lines=columns.lines, unlabeled=unlabeled
+    """New rows of the kind that was learned from: the schema's columns, in its order, whatever else the frame has."""
+    columns = columns_of(frame)
+    columns.require([*schema.numeric_names, *schema.categorical_names])
+    known = zip(schema.categorical_names, schema.categories, strict=True)
+    return _table(
+        len(columns.row_names),
+        {name: columns.numbers(name) for name in schema.numeric_names},
+        {name: columns.levels(name, levels) for name, levels in known},
     )
-    table, feature_notes = _features(columns, [name for name in columns.names if name not in (label, *ignore)])
-    notes += label_notes + feature_notes + leaks(table, y)
-    return HalfLabeled(table, y, class_names, columns.row_names, tuple(notes))
-
-
-def _label_column(columns: Columns) -> str:
-    found = [name for name in columns.names if name.casefold() in LABEL_NAMES]
-    if len(found) != 1:
-        raise ValueError(
-            f"{columns.where}: which column is the label? Name it with --label: {', '.join(found or columns.names)}"
-        )
-    return found[0]
 
 
 def _features(columns: Columns, names: list[str]) -> tuple[Table, list[str]]:
@@ -117,16 +99,6 @@ def _objection_to_levels(codes: npt.NDArray[np.int64], levels: tuple[str, ...]) 
     if looks_like_id or len(levels) > MOST_LEVELS:
         return f"{len(levels)} different texts in {num_filled} cells, such as {levels[0]!r}: an id or free text"
     return None
-
-
-def _features_like(columns: Columns, schema: Table) -> Table:
-    columns.require([*schema.numeric_names, *schema.categorical_names])
-    known = zip(schema.categorical_names, schema.categories, strict=True)
-    return _table(
-        len(columns.row_names),
-        {name: columns.numbers(name) for name in schema.numeric_names},
-        {name: columns.levels(name, levels) for name, levels in known},
-    )
 
 
 def _table(

@@ -47,13 +47,11 @@ class CalibrationFit(NamedTuple):
         return Calibration(max(0.0, float(scale - step[0])), bias - step[1:])
 
 
-def calibrate(probs: npt.NDArray[np.floating], y: Integers) -> Calibration:
-    """Fitted to out-of-fold predictions; near the identity when labels are few."""
-    return fit_calibration(smoothed_log(probs), y, np.ones(len(y))).best
-
-
 def fit_calibration(logs: Floats, y: Integers, weights: Floats) -> CalibrationFit:
-    """The posterior mode, by Newton's method with step halving; the loss is convex."""
+    """The posterior mode, by Newton's method with step halving; the loss is convex.
+
+    `logs` are those of out-of-fold predictions, smoothed. The mode is near the identity when labels are few.
+    """
     rows = np.arange(len(y))
     identity = np.eye(1, 1 + logs.shape[1])[0]  # scale 1, no bias
     precision = _prior_precision(logs.shape[1])

@@ -123,7 +123,7 @@ def inspect_data(data: HalfLabeled, *, seed: int = 0, progress: Progress | None 
 def _gather(data: HalfLabeled, seed: int, report: Progress, cannot_tell: list[str], notes: list[str]) -> _Evidence:
     rng = np.random.default_rng(seed)
     most = MOST_ROWS[data.kind]
-    labeled = _at_most(most, np.flatnonzero(data.is_labeled), "labelled", rng, notes)
+    labeled = _at_most(most, np.flatnonzero(data.is_labeled), "labelled", rng, notes, data.y)
     most = min(most, MOST_PREDICTIONS // len(data.class_names))
     pool = _at_most(most, np.flatnonzero(~data.is_labeled), "unlabelled", rng, notes)
     y = data.y[labeled]
@@ -146,12 +146,24 @@ def _gather(data: HalfLabeled, seed: int, report: Progress, cannot_tell: list[st
 
 
 def _at_most(
-    most: int, rows: npt.NDArray[np.intp], what: str, rng: np.random.Generator, notes: list[str]
+    most: int,
+    rows: npt.NDArray[np.intp],
+    what: str,
+    rng: np.random.Generator,
+    notes: list[str],
+    y: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.intp]:
+    """Rows drawn at random; with `y`, a few of each class among them whatever the draw, so that none goes missing."""
     if len(rows) <= most:
         return rows
-    notes.append(f"the estimates look at {most:,} of the {len(rows):,} {what} rows, drawn at random")
-    return np.sort(rng.choice(rows, most, replace=False))
+    shuffled = rng.permutation(rows)
+    few = rows[:0]
+    if y is not None:
+        few = np.concatenate([shuffled[y[shuffled] == c][:NUM_FOLDS] for c in np.unique(y[rows])])
+    others = shuffled[~np.isin(shuffled, few)]
+    drawn = np.sort(np.concatenate([few, others[: max(0, most - len(few))]]))
+    notes.append(f"the estimates look at {len(drawn):,} of the {len(rows):,} {what} rows, drawn at random")
+    return drawn
 
 
 def _predict(

@@ -85,20 +85,8 @@ def em_shares(
     return _spread(precise / precise.sum(), seen, 0.0)
 
 
-def bbse_shares(probs_labeled: npt.NDArray[np.floating], y: Integers, probs_pool: npt.NDArray[np.floating]) -> Floats:
-    """The point of the simplex that explains the pool's mean prediction best; a class without labels gets 0.
-
-    Where several points do so equally well, the one nearest to the labelled shares.
-    """
-    seen, y_seen = np.unique(y, return_inverse=True)
-    counts = np.bincount(y_seen).astype(np.float64)
-    confusion = _sum_by_class(probs_labeled, y_seen, len(seen)) / counts[:, None]
-    shares = _unmix(confusion, probs_pool.mean(0, dtype=np.float64), counts / counts.sum())
-    return _spread(shares, np.isin(np.arange(probs_labeled.shape[1]), seen), 0.0)
-
-
-def _unmix(confusion: Floats, pool_mean: Floats, fallback: Floats) -> Floats:
-    """min |confusionᵀ s - pool_mean|² over the simplex."""
+def unmix(confusion: Floats, pool_mean: Floats, fallback: Floats) -> Floats:
+    """min |confusionᵀ s - pool_mean|² over the simplex; of several such points, the one nearest to `fallback`."""
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
     towards_fallback, sum_to_one = 1e-3, 100.0  # weights of the rows that make the answer unique, and a share
@@ -145,7 +133,7 @@ def pool_shares(
     def bbse_of(label_weights: Floats, expected_weights: Floats, pool_mean: Floats) -> Floats:
         sums = _sum_by_class(label_weights[:, None] * balanced_labeled, y_seen, len(counts))
         confusion = (sums + expected_weights[:, None] * expected) / (counts + expected_weights)[:, None]
-        return _unmix(confusion, pool_mean, labeled_shares)
+        return unmix(confusion, pool_mean, labeled_shares)
 
     bbse = bbse_of(np.ones(len(y)), np.ones(len(counts)), balanced_pool.mean(0))
 

@@ -43,6 +43,9 @@ def configure(
     """
     cell = _recipe(recipe).sections if recipe else {}
     parsed = [parse_setting(setting) for setting in settings]
+    for section, option, value in parsed:
+        if (section, option) == ("train", "iterations") and iterations not in (None, value):
+            raise ValueError(f"--iterations is {iterations}, --set train.iterations={value}; leave one of them out")
     chosen: Sections = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
     chosen |= {section: value for section, option, value in parsed if option == "name"}
     chosen = {section: _named(section, str(name)) for section, name in chosen.items() if name}

@@ -18,6 +18,12 @@ _TABULAR_TRAINING: Sections = {
     "eval_every": 100,
 }
 
+
+def pretraining(iterations: int) -> Sections:
+    """How VIME's first stage is trained, on its own or before the second: there is nothing to score until its end."""
+    return {"optimizer": "rmsprop", "iterations": iterations, "eval_every": iterations}
+
+
 _PIXEL_TABLE: Sections = {
     "protocol": {"name": "cadr", "gamma": 20},
     "model": {"name": "encoder_mlp"},
@@ -71,10 +77,7 @@ LEARNER_DEFAULTS: dict[str, Sections] = {
     },
     # Its consistency loss wins over the labels in the end: without the early stop it forgets what it knew.
     "vime": {"model": {"name": "encoder_mlp"}, "train": {**_TABULAR_TRAINING, "validation": 0.1}},
-    "vime_self": {
-        "model": {"name": "encoder_mlp"},
-        "train": {**_TABULAR_TRAINING, "optimizer": "rmsprop", "iterations": 4688, "eval_every": 4688},
-    },
+    "vime_self": {"model": {"name": "encoder_mlp"}, "train": {**_TABULAR_TRAINING, **pretraining(4688)}},
 }
 # What suits neither the learner elsewhere nor the data set otherwise.
 PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {

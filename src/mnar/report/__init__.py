@@ -2,11 +2,12 @@
 
 from mnar.report.html import render, write_report
 from mnar.report.methods import Method, Setting, by_setting
-from mnar.report.record import Run, find_runs, read_metrics, read_run, read_runs
-from mnar.report.tables import Row, Spread, how_fast, summary
+from mnar.report.record import Run, find_runs, read_run, read_runs
+from mnar.report.tables import OF_SHORT_RUNS, Row, Spread, how_fast, is_short, over_runs, summary
 from mnar.report.text import what_changed
 
 __all__ = [
+    "OF_SHORT_RUNS",
     "Method",
     "Row",
     "Run",
@@ -15,7 +16,8 @@ __all__ = [
     "by_setting",
     "find_runs",
     "how_fast",
-    "read_metrics",
+    "is_short",
+    "over_runs",
     "read_run",
     "read_runs",
     "render",

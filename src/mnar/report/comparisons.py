@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mnar.evaluate import Headline
 from mnar.report.methods import SYMBOLS, Method, Setting, differing, differing_settings, told_apart
 from mnar.report.record import Run
 from mnar.report.style import (
@@ -25,7 +26,7 @@ from mnar.report.style import (
     stacked,
     styled,
 )
-from mnar.report.tables import Row, row
+from mnar.report.tables import Spread, row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +56,7 @@ def bars_by_setting(settings: Sequence[Setting]) -> Figure | None:
             middles.append(np.mean(taken))
             next(places)  # room between groups
             for place, method in zip(taken, setting.methods, strict=True):
-                spread = getattr(row(method), key)
+                spread = getattr(row(method).headline, key)
                 bar = panel.barh(place, 100 * spread.mean, 0.9, xerr=_percent_of(spread.sd), **whisker)
                 bar.set_label(method.name)
                 look = {"facecolor": method.colour, "hatch": HATCHES[method.line_style]}
@@ -101,7 +102,7 @@ def label_distributions(settings: Sequence[Setting]) -> Figure:
         run = setting.run
         _counts(left, run, run.split["labeled"], "labelled", PALETTE[0])
         left.set_title(f"{setting.name}: {left.get_title(loc='left')}")
-        if run.split.get("unknown"):
+        if not run.knows_the_pool:
             right.remove()  # of own data nobody knows it
         else:
             _counts(right, run, run.split["unlabeled"], "unlabelled", PALETTE[2])
@@ -123,7 +124,7 @@ class Line(NamedTuple):
 
     name: str
     values: list[float]
-    rows: list[Row]
+    headlines: list[Headline[Spread]]
     is_finished: list[bool]
     colour: str
     style: str
@@ -155,10 +156,10 @@ def _lines(settings: Sequence[Setting], name: str) -> list[Line]:
         label = _label(line)
         namesakes = [other for other, of_other in lines if _label(of_other) == label]
         told_by = {each: rest.get(each) for each in differing(namesakes)}
-        style = LINE_STYLES[namesakes.index(rest) % len(LINE_STYLES)]
-        rows = [row(method) for method in line.values()]
+        name, style = told_apart(label, told_by), LINE_STYLES[namesakes.index(rest) % len(LINE_STYLES)]
+        headlines = [row(method).headline for method in line.values()]
         is_finished = [not method.progress for method in line.values()]
-        drawn.append(Line(told_apart(label, told_by), list(line), rows, is_finished, _colour(line.values()), style))
+        drawn.append(Line(name, list(line), headlines, is_finished, _colour(line.values()), style))
     return drawn
 
 
@@ -172,7 +173,7 @@ def _colour(variants: Iterable[Method]) -> str:
 
 
 def _errors(axes: Axes, line: Line, key: str) -> None:
-    spreads = [getattr(each, key) for each in line.rows]
+    spreads = [getattr(each, key) for each in line.headlines]
     means, deviations = [100 * spread.mean for spread in spreads], [_percent_of(spread.sd) for spread in spreads]
     look: dict[str, Any] = {"color": line.colour, "marker": "o", "markersize": 4}
     axes.errorbar(line.values, means, deviations, label=line.name, linestyle=line.style, capsize=2, **look)

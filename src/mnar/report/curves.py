@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mnar.report.methods import Method
-from mnar.report.record import Floats
+from mnar.report.record import Floats, Run
 from mnar.report.style import legend_above, panels, styled, thousands
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ HEALTH = {
 
 @styled
 def learning_curves(methods: Sequence[Method]) -> Figure:
-    """Curves of all methods, and the final result of a learner dotted beside the guided runs of it."""
+    """Curves of all methods, and the final result of a finished learner dotted beside the guided runs of it."""
     figure, (left, right) = panels(2, columns=2, height=3.3)
     right.sharey(left)
     _curves(left, methods, "test", "accuracy")
@@ -40,12 +40,12 @@ def learning_curves(methods: Sequence[Method]) -> Figure:
 
 
 def has_pseudo_label_health(method: Method) -> bool:
-    return any(_recorded(method, "train", key) for key in HEALTH)
+    return any(_recorded(method.runs, "train", key) for key in HEALTH)
 
 
 @styled
 def pseudo_label_health(methods: Sequence[Method]) -> Figure | None:
-    recorded = [key for key in HEALTH if any(_recorded(method, "train", key) for method in methods)]
+    recorded = [key for key in HEALTH if any(_recorded(method.runs, "train", key) for method in methods)]
     if not recorded:
         return None
     figure, axes = panels(len(recorded), columns=2, height=3.0)
@@ -58,27 +58,29 @@ def pseudo_label_health(methods: Sequence[Method]) -> Figure | None:
 
 
 def _baselines(methods: Iterable[Method]) -> list[Method]:
-    """Learners left to themselves, where guided runs of the same stand beside them."""
+    """Finished learners left to themselves, where guided runs of the same stand beside them."""
     guided = {method.run.learner for method in methods if not method.run.is_plain}
-    return [method for method in methods if method.run.is_plain and method.run.learner in guided]
+    finished = [method for method in methods if not method.progress]
+    return [method for method in finished if method.run.is_plain and method.run.learner in guided]
 
 
-def _recorded(method: Method, section: str, key: str) -> list[tuple[Floats, Floats]]:
-    """Steps and values of the seeds that have any."""
-    return [series for run in method.runs if len((series := run.series(section, key))[0])]
+def _recorded(runs: Iterable[Run], section: str, key: str) -> list[tuple[Floats, Floats]]:
+    """Steps and values of those that have any."""
+    return [series for run in runs if len((series := run.series(section, key))[0])]
 
 
 def _curves(axes: Axes, methods: Iterable[Method], section: str, key: str) -> None:
-    """A thin line a seed that recorded it, and a thick one for the mean over the steps that these have in common."""
+    """A thin line a seed that recorded it, and a thick one for the mean of those that count, where all have a value."""
     for method in methods:
-        curves = _recorded(method, section, key)
+        curves = _recorded(method.runs, section, key)
         if not curves:
             continue
         if len(curves) > 1:
             for steps, values in curves:
                 axes.plot(steps, 100 * values, color=method.colour, linewidth=0.6, alpha=0.45)
-        common = reduce(np.intersect1d, [steps for steps, _ in curves])
-        mean = np.mean([values[np.isin(steps, common)] for steps, values in curves], axis=0)
+        counted = _recorded(method.counted, section, key) or curves
+        common = reduce(np.intersect1d, [steps for steps, _ in counted])
+        mean = np.mean([values[np.isin(steps, common)] for steps, values in counted], axis=0)
         marker = "o" if len(common) == 1 else None  # a line of one point cannot be seen
         axes.plot(
             common,

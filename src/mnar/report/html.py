@@ -13,7 +13,7 @@ from mnar.report import comparisons, curves, matrices, per_class
 from mnar.report.methods import Setting, by_setting, most_telling
 from mnar.report.record import Run
 from mnar.report.style import svg
-from mnar.report.tables import environments, is_short, row, run_rows, settings, task
+from mnar.report.tables import OF_SHORT_RUNS, environments, is_short, row, run_rows, settings, task
 from mnar.report.text import changes
 
 if TYPE_CHECKING:
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 
 MOST_SECTIONS = 8  # a page of all cells of a paper would take minutes to draw
-MOST_PANELS = 12  # of a figure with one for each method: a column of the paper's largest table
+MOST_PANELS = 14  # of a figure with one for each method: a column of the paper's largest table
 
 
 def _always(part: Any) -> bool:
     return True
+
+
+def _never(part: Any) -> bool:
+    return False
 
 
 class Plate(NamedTuple):
@@ -35,6 +39,7 @@ class Plate(NamedTuple):
     title: str
     how_to_read: str
     can_show: Callable[[Any], bool] = _always  # a setting or a method
+    awaits: Callable[[Any], bool] = _never  # what cannot be shown before training has gone on
     is_panel_each: bool = True  # or all in the same
 
 
@@ -85,17 +90,18 @@ PLATES = (
     Plate(
         curves.learning_curves,
         "Learning curves",
-        "Thick lines are means over seeds, thin lines single seeds, and a level dotted line is the final result of a "
-        "learner without guidance; the geometric mean falls to zero as soon as one class is forgotten, so a method far "
-        "lower on the right pays for accuracy with some classes.",
+        "Thin lines are single seeds, and thick lines their means, of the finished ones if there are any; a level "
+        "dotted line is the final result of a finished learner without guidance. The geometric mean falls to zero as "
+        "soon as one class is forgotten, so a method far lower on the right pays for accuracy with some classes.",
         is_panel_each=False,
     ),
     Plate(
         matrices.transition_matrices,
         "Class transitions",
         "Row i, column j: how often a sample's predicted class moved from i to j within the tracking window, "
-        "from early to late in the run of the first seed; the paler, the more settled.",
+        "from early to late in the run of one seed; the paler, the more settled.",
         matrices.has_transitions,
+        matrices.awaits_transitions,
     ),
     Plate(
         per_class.pseudo_label_errors,
@@ -107,21 +113,24 @@ PLATES = (
     Plate(
         matrices.pseudo_label_confusion,
         "Confusion of pseudo-labels",
-        "Each row shows which pseudo-labels the unlabelled samples of a true class got, in percent, before the last "
-        "evaluation and over all seeds; the last column, –, holds those not accepted.",
+        "Each row shows which pseudo-labels the unlabelled samples of a true class got, in percent over all seeds, "
+        "before the last evaluation or the step beside the name; the last column, –, holds those not accepted.",
         matrices.has_pseudo_label_confusion,
+        matrices.awaits_pseudo_label_confusion,
     ),
     Plate(
         matrices.confusion_matrices,
         "Confusion on the test set",
-        "Each row shows where the test samples of a true class end up, in percent, at the end of training "
-        "and over all seeds; colour off the diagonal is error, and a coloured column attracts other classes.",
+        "Each row shows where the test samples of a true class end up, in percent over all seeds, at the last "
+        "evaluation or the step beside the name; colour off the diagonal is error, and a coloured column attracts "
+        "other classes.",
         matrices.has_confusion,
+        matrices.awaits_confusion,
     ),
     Plate(
         per_class.precision_and_recall,
         "Precision and recall per class over time",
-        "On the test set, in percent, early, later and at the end, means over seeds. A popular class with low "
+        "On the test set, in percent, early, later and last, means over seeds. A popular class with low "
         "precision has taken in samples of others; a rare one with low recall has lost them.",
         per_class.has_precision,
     ),
@@ -142,11 +151,11 @@ PLATES = (
 )
 
 
-def write_report(runs: Sequence[Run], path: Path, *, title: str, lead: str = "") -> None:
+def write_report(runs: Sequence[Run], path: Path, *, title: str) -> None:
     """Write the page in one go: at every moment the file is the old page or the new one, whole."""
     if not runs:
         raise ValueError("no runs to report on; give at least one run folder")
-    write_atomically(Path(path), _page(runs, title, lead))
+    write_atomically(Path(path), _page(runs, title))
 
 
 def render(template: str, **values: Any) -> str:
@@ -163,20 +172,23 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def _page(runs: Sequence[Run], title: str, lead: str) -> str:
+def _page(runs: Sequence[Run], title: str) -> str:
     by_name = by_setting(runs)
     return render(
         "report.html.j2",
         title=title,
-        lead=lead,
         summary=[(setting, [(method, row(method)) for method in setting.methods]) for setting in by_name],
         overviews=_drawn(OVERVIEWS, by_name, _first, "settings"),
         sections=[_section(setting) for setting in by_name[:MOST_SECTIONS]],
         runs=run_rows(by_name),
         environments=environments(runs),
         last=HEADLINE_EVALUATIONS,
-        has_short=any(is_short(method) for setting in by_name for method in setting.methods),
+        of_short_runs=OF_SHORT_RUNS if _any_short(by_name) else "",
     )
+
+
+def _any_short(settings: Sequence[Setting]) -> bool:
+    return any(is_short(run) for setting in settings for method in setting.methods for run in method.counted)
 
 
 def _section(setting: Setting) -> Section:
@@ -202,6 +214,8 @@ def _drawn(
         said = (
             f" Left out: {left_out} of {len(known)} {kind}; give their folders alone to see them." if left_out else ""
         )
+        awaited = [part.name for part in parts if plate.awaits(part)]
+        said += f" Not recorded yet: {', '.join(awaited)}." if awaited else ""
         if figure is not None:
             names = [part.name for part in shown]
             drawn.append(Drawn(plate.title, plate.how_to_read + said, _data_uri(figure), names))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mnar.report.methods import Method
-from mnar.report.record import Floats, Run
+from mnar.report.methods import Method, named_steps
+from mnar.report.record import Floats
 from mnar.report.style import (
     INK,
     class_names,
@@ -34,23 +34,39 @@ MOST_CLASSES_IN_FIVE_COLUMNS = 12  # of a full-width figure; more names would to
 
 
 def has_transitions(method: Method) -> bool:
-    return len(_transitions(method.run)[0]) > 0
+    return len(_transitions(method)[0]) > 0
 
 
 def has_pseudo_label_confusion(method: Method) -> bool:
-    return _last_of_all_seeds(_where_truth_is_known(method), "pseudo_confusion") is not None
+    return method.run.knows_the_pool and _last_of_all_seeds(method, "pseudo_confusion") is not None
 
 
 def has_confusion(method: Method) -> bool:
     return _last_of_all_seeds(method, "test_confusion") is not None
 
 
+def awaits_transitions(method: Method) -> bool:
+    """Only a few evaluations of a run keep its matrices: of one under way, the first may be still to come."""
+    is_tracked = "guidance/transitions" in method.run.lines[-1].get("train", {})
+    return bool(method.progress) and is_tracked and not has_transitions(method)
+
+
+def awaits_pseudo_label_confusion(method: Method) -> bool:
+    last = method.run.lines[-1]
+    is_noted = "pseudo" in last and "selection" not in last  # who was selected has no matrix
+    return bool(method.progress) and is_noted and method.run.knows_the_pool and not has_pseudo_label_confusion(method)
+
+
+def awaits_confusion(method: Method) -> bool:
+    return bool(method.progress) and not has_confusion(method)
+
+
 @styled
 def transition_matrices(methods: Sequence[Method]) -> Figure | None:
-    """C at up to five times, evenly spread over the first run of each method that tracks it."""
+    """C at up to five times, evenly spread over one run of each method that tracks it."""
     from matplotlib.colors import SymLogNorm
 
-    tracked = [(method, *_transitions(method.run)) for method in methods if has_transitions(method)]
+    tracked = [(method, *_transitions(method)) for method in methods if has_transitions(method)]
     if not tracked:
         return None
     runs = [method.run for method, _, _ in tracked]
@@ -83,13 +99,13 @@ def transition_matrices(methods: Sequence[Method]) -> Figure | None:
 
 @styled
 def pseudo_label_confusion(methods: Sequence[Method]) -> Figure | None:
-    """What samples of each true class got as a pseudo-label at the end. Of people's own data nobody knows it."""
-    return _confusion([_where_truth_is_known(method) for method in methods], "pseudo_confusion", "pseudo-label")
+    """What samples of each true class got as a pseudo-label of late. Of people's own data nobody knows it."""
+    return _confusion([method for method in methods if method.run.knows_the_pool], "pseudo_confusion", "pseudo-label")
 
 
 @styled
 def confusion_matrices(methods: Sequence[Method]) -> Figure | None:
-    """Test confusion at the end."""
+    """Test confusion of late."""
     return _confusion(methods, "test_confusion", "predicted class")
 
 
@@ -97,12 +113,12 @@ def _confusion(methods: Sequence[Method], key: str, given: str) -> Figure | None
     """All seeds together, each row in percent of its true class; a column beyond the classes stands last."""
     from matplotlib.colors import PowerNorm
 
-    recorded = [(method, counts) for method in methods if (counts := _last_of_all_seeds(method, key)) is not None]
+    recorded = [(method, *last) for method in methods if (last := _last_of_all_seeds(method, key)) is not None]
     if not recorded:
         return None
     norm = PowerNorm(0.5, vmin=0, vmax=100)  # the root, or the errors of 100 classes would be too thin to see
     figure, axes = panels(len(recorded), columns=2, height=4.7)
-    for panel, (method, counts) in zip(axes, recorded, strict=True):
+    for panel, (method, counts, earlier) in zip(axes, recorded, strict=True):
         order, num_classes = method.run.class_order, method.run.num_classes
         shares = 100 * counts / counts.sum(1, keepdims=True).clip(min=1)
         shares = shares[order][:, [*order, *range(num_classes, counts.shape[1])]]
@@ -116,26 +132,33 @@ def _confusion(methods: Sequence[Method], key: str, given: str) -> Figure | None
         if has_rejected:
             panel.axvline(num_classes - 0.5, color=INK, linewidth=0.8)
         panel.set(xlabel=classes_label(method.run, given), ylabel=classes_label(method.run, "true class"))
-        panel.set_title(method.name, color=method.colour)
+        panel.set_title(f"{method.name}, {earlier}" if earlier else method.name, color=method.colour)
     colour_scale(figure, axes, image, "% of the true class")
     return figure
 
 
-def _where_truth_is_known(method: Method) -> Method:
-    return method._replace(runs=[run for run in method.runs if not run.split.get("unknown")])
+def _last_of_all_seeds(method: Method, key: str) -> tuple[Floats, str] | None:
+    """The sum of the last matrix of each, and the steps they are of where these are not the last evaluations."""
+    last = [
+        (int(steps[-1]), matrices[-1])
+        for steps, matrices in (run.series("matrices", key) for run in method.counted)
+        if len(steps)
+    ]
+    if not last:
+        return None
+    steps = [step for step, _ in last]
+    is_latest = steps == [run.step for run in method.counted]
+    return np.sum([matrix for _, matrix in last], axis=0), "" if is_latest else named_steps(steps)
 
 
-def _last_of_all_seeds(method: Method, key: str) -> Floats | None:
-    matrices = [run.series("matrices", key)[1] for run in method.counted]
-    last = [each[-1] for each in matrices if len(each)]
-    return np.sum(last, axis=0) if last else None
-
-
-def _transitions(run: Run) -> tuple[Floats, Floats]:
-    """Steps and matrices C from the first in which a prediction has moved."""
-    steps, matrices = run.series("matrices", "transitions")
-    moved = matrices.any(axis=(1, 2)) if len(steps) else np.zeros(0, dtype=bool)
-    return steps[moved], matrices[moved]
+def _transitions(method: Method) -> tuple[Floats, Floats]:
+    """Steps and matrices C of the first run that has any, from the first in which a prediction has moved."""
+    for run in method.counted:
+        steps, matrices = run.series("matrices", "transitions")
+        if matrices.any():
+            moved = matrices.any(axis=(1, 2))
+            return steps[moved], matrices[moved]
+    return np.zeros(0), np.zeros(0)
 
 
 def _spread_out(steps: Floats, most: int) -> list[int]:

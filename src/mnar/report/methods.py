@@ -53,8 +53,7 @@ class Method(NamedTuple):
         """How far it has got, e.g. "at step 3,584 of 16,384"; empty once a run is finished."""
         if any(run.is_finished for run in self.runs):
             return ""
-        first, *others = sorted({run.step for run in self.runs})
-        steps = f"steps {first:,} to {others[-1]:,}" if others else f"step {first:,}"
+        steps = named_steps(run.step for run in self.runs)
         return f"at {steps} of {self.run.config['train']['iterations']:,}"
 
 
@@ -68,6 +67,12 @@ class Setting(NamedTuple):
     def run(self) -> Run:
         """One whose data and labels stand for all."""
         return self.methods[0].run
+
+
+def named_steps(steps: Iterable[int]) -> str:
+    """E.g. "step 3,584", or "steps 60 to 80"."""
+    first, *others = sorted(set(steps))
+    return f"steps {first:,} to {others[-1]:,}" if others else f"step {first:,}"
 
 
 def by_setting(runs: Sequence[Run]) -> list[Setting]:

@@ -38,13 +38,13 @@ TIMES = (0.2, 0.6, 1.0)  # shares of a run, as in the paper's table: 30,000, 90,
 
 
 def has_pseudo_label_errors(method: Method) -> bool:
-    return bool(_where_truth_is_known(method).runs)
+    return bool(_with_errors_recorded(method).runs)
 
 
 @styled
 def pseudo_label_errors(methods: Sequence[Method]) -> Figure | None:
     """Error per true class over time, averaged over seeds. Of people's own data nobody knows it."""
-    recorded = [_where_truth_is_known(method) for method in methods if has_pseudo_label_errors(method)]
+    recorded = [_with_errors_recorded(method) for method in methods if has_pseudo_label_errors(method)]
     if not recorded:
         return None
     figure, axes = panels(len(recorded), columns=2, height=2.8)
@@ -106,8 +106,7 @@ def class_shares(methods: Sequence[Method]) -> Figure:
         labels, test = (_percent(run.split[key])[order] for key in ("labeled", "test"))
         bars = [Bars("labels", labels, None, FAINT)]
         if all("pseudo" in run.lines[-1] for run in method.counted):
-            is_known = not run.split.get("unknown")  # of own data nobody knows it
-            truth = _percent(run.split["unlabeled"])[order] if is_known else None
+            truth = _percent(run.split["unlabeled"])[order] if run.knows_the_pool else None
             share = _late(method.counted, "pseudo", "share")[order]
             bars.append(Bars("pseudo-labels", share, truth, lighter(method.colour)))
         share = _late(method.counted, "test", "predicted_share")[order]
@@ -167,7 +166,7 @@ def _share_legend(axes: Axes) -> None:
     )
 
 
-def _where_truth_is_known(method: Method) -> Method:
+def _with_errors_recorded(method: Method) -> Method:
     return method._replace(runs=[run for run in method.runs if np.isfinite(run.series("pseudo", "error")[1]).any()])
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from mnar.config import own_guidance, settings_of
-from mnar.report.shapes import ENVIRONMENT, EVALUATION, check, check_config, check_split, damaged
+from mnar.config import IDLE_GUIDANCES, own_guidance, settings_of
+from mnar.report.shapes import check_config, check_environment, check_evaluation, check_split, damaged, remedy
+from mnar.run_files import CONFIG, ENVIRONMENT, METRICS, MODEL, PRETRAINING, SPLIT, check_complete, read_metrics
 
 SETTING_SECTIONS = ("dataset", "protocol", "split")
-IDLE = ("none", "tracking")  # guidances that change nothing
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class Run:
     @property
     def is_plain(self) -> bool:
         """Whether nothing is rectified but by the learner itself."""
-        return set(self.added) <= {*IDLE}
+        return set(self.added) <= {*IDLE_GUIDANCES}
 
     @property
     def method(self) -> dict[str, Any]:
@@ -89,8 +89,12 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        stopped_early = bool(self.lines[-1].get("validation", {}).get("is_over", False))
-        return stopped_early or self.step >= self.config["train"]["iterations"]
+        return _is_last(self.lines[-1], self.config["train"])
+
+    @property
+    def knows_the_pool(self) -> bool:
+        """Whether the true class of every unlabelled sample is known; of people's own data nobody knows it."""
+        return not self.split.get("unknown")
 
     @property
     def num_classes(self) -> int:
@@ -115,13 +119,18 @@ class NotEvaluated(ValueError):
 def read_runs(folders: Iterable[Path]) -> list[Run]:
     """The runs in and below these folders.
 
-    One not evaluated yet is left out, with a warning, if there are others; so is one that is there twice.
+    One not evaluated yet is left out, with a warning, if there are others; so is a damaged one, unless it was named
+    itself, and one that is there twice.
     """
-    runs, left_out = list[Run](), list[NotEvaluated]()
+    folders = list(map(Path, folders))
+    named = {folder.resolve() for folder in folders}
+    runs, left_out = list[Run](), list[Exception]()
     for folder in find_runs(folders):
         try:
             runs.append(read_run(folder))
-        except NotEvaluated as error:
+        except (ValueError, OSError) as error:
+            if folder.resolve() in named and not isinstance(error, NotEvaluated):
+                raise
             left_out.append(error)
     if not runs:
         raise left_out[0]
@@ -157,7 +166,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
         below = sorted(_outermost(folder), key=_natural)
         if not below:
             raise FileNotFoundError(
-                f"no run folder in {folder}: nothing there has a config.yaml; "
+                f"no run folder in {folder}: nothing there has a {CONFIG}; "
                 "give folders that `mnar train --out` or `mnar bench --out` wrote"
             )
         found |= {path.resolve(): path for path in below}
@@ -167,7 +176,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
 def _outermost(folder: Path) -> Iterator[Path]:
     """Folders with a configuration that are in no other such."""
     for path, subfolders, files in os.walk(folder):
-        if "config.yaml" in files:
+        if CONFIG in files:
             subfolders.clear()
             yield Path(path)
 
@@ -185,32 +194,35 @@ def _check_is_there(folder: Path) -> None:
 def read_run(folder: Path) -> Run:
     folder = Path(folder)
     _check_is_there(folder)
+    has_ended = (folder / MODEL).is_file()  # looked for first: it comes after the last evaluation
     lines = read_metrics(folder)
-    if not lines:  # said first: a run that has just begun may lack other files, too
-        raise NotEvaluated(f"no evaluation in metrics.jsonl of {folder} yet; train until the first (train.eval_every)")
+    if not lines and not has_ended:  # said first: a run that has just begun may lack other files, too
+        raise NotEvaluated(f"no evaluation in {METRICS} of {folder} yet; train until the first (train.eval_every)")
     for number, line in enumerate(lines, start=1):
-        check(f"line {number} of {folder / 'metrics.jsonl'}", line, EVALUATION)
+        check_evaluation(f"line {number} of {folder / METRICS}", line)
     # Labels selected between generations are pseudo-labels, too, and drawn as such.
     lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in lines]
-    config, split = _config(folder / "config.yaml"), _entries(folder / "split.json")
-    check_split(folder / "split.json", split)
-    stage = folder / "pretraining" / "environment.json"
+    config, split = _config(folder / CONFIG), _entries(folder / SPLIT)
+    check_split(folder / SPLIT, split)
+    _check_no_gap(folder, config["train"], lines, has_ended=has_ended)
+    stage = folder / PRETRAINING / ENVIRONMENT
     pretraining = _environment(stage) if stage.is_file() else None
-    return Run(folder, config, split, _environment(folder / "environment.json"), lines, pretraining)
+    return Run(folder, config, split, _environment(folder / ENVIRONMENT), lines, pretraining)
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """One dict an evaluation. A last line that a crash cut off is left out; any other damage is an error."""
-    path = folder / "metrics.jsonl"
-    written = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    lines = []
-    for number, text in enumerate(written, start=1):
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError as error:
-            if number < len(written):
-                raise ValueError(f"line {number} of {path} is not JSON: {error}") from error
-    return lines
+def _check_no_gap(folder: Path, options: dict[str, Any], lines: Sequence[dict[str, Any]], *, has_ended: bool) -> None:
+    if has_ended and not (lines and _is_last(lines[-1], options)):
+        last, because = options["iterations"], f"{MODEL} is there"
+    else:
+        last = lines[-1]["step"]
+        because = f"there is one of step {last}"
+    every = options["eval_every"]
+    check_complete(folder, lines, [*range(every, last + 1, every), last], because)
+
+
+def _is_last(line: dict[str, Any], options: dict[str, Any]) -> bool:
+    stopped_early = bool(line.get("validation", {}).get("is_over", False))
+    return stopped_early or line["step"] >= options["iterations"]
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -224,7 +236,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 def _environment(path: Path) -> dict[str, Any]:
     environment = _entries(path)
-    check(path, environment, ENVIRONMENT)
+    check_environment(path, environment)
     return environment
 
 
@@ -240,5 +252,5 @@ def _text(path: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if not text.strip():
         state = "is empty" if path.is_file() else "is missing"
-        raise ValueError(f"{path.name} {state} in {path.parent}; is this a run folder, and has its run begun?")
+        raise ValueError(f"{path.name} {state} in {path.parent}; {remedy(path)}")
     return text

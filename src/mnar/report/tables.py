@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnar.evaluate import headline, headline_lines
+from mnar.evaluate import Headline, headline, headline_lines
 from mnar.report.methods import Method, Setting, by_setting, differing_settings, task_name
 from mnar.report.record import Run
 
 SHORT = 0.25  # of a run: where the headline reaches back further than this, it is about learning as well
+OF_SHORT_RUNS = (
+    "Of short runs these evaluations reach back over more than a quarter of the training: read the final ones."
+)
 
 
 @dataclass(frozen=True)
@@ -40,26 +43,15 @@ class Row:
 
     method: str
     num_runs: int
-    accuracy_median_last_20: Spread
-    accuracy_final: Spread
-    accuracy_best_on_test: Spread
-    geometric_mean: Spread
+    headline: Headline[Spread]
 
 
 def row(method: Method) -> Row:
-    headlines = [headline(run.lines) for run in method.counted]
+    return Row(method.name, len(method.counted), over_runs(headline(run.lines) for run in method.counted))
 
-    def spread(key: str) -> Spread:
-        return Spread.of(each[key] for each in headlines)
 
-    return Row(
-        method.name,
-        len(method.counted),
-        accuracy_median_last_20=spread("accuracy_median_last_20"),
-        accuracy_final=spread("accuracy_final"),
-        accuracy_best_on_test=spread("accuracy_best_on_test"),
-        geometric_mean=spread("geometric_mean"),
-    )
+def over_runs(headlines: Iterable[Headline[float]]) -> Headline[Spread]:
+    return Headline(*map(Spread.of, zip(*headlines, strict=True)))
 
 
 def summary(runs: Sequence[Run]) -> list[Row]:
@@ -67,9 +59,9 @@ def summary(runs: Sequence[Run]) -> list[Row]:
     return [row(method) for setting in by_setting(runs) for method in setting.methods]
 
 
-def is_short(method: Method) -> bool:
-    """Whether the evaluations that the headline is the median of are a large part of a run."""
-    return any(run.step - headline_lines(run.lines)[0]["step"] > SHORT * run.step for run in method.counted)
+def is_short(run: Run) -> bool:
+    """Whether the evaluations that the headline is the median of are a large part of it."""
+    return bool(run.step - headline_lines(run.lines)[0]["step"] > SHORT * run.step)
 
 
 def settings(methods: Sequence[Method]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
@@ -99,7 +91,7 @@ class RunRow:
 
 def run_rows(settings: Sequence[Setting]) -> list[RunRow]:
     methods = [(setting, method) for setting in settings for method in setting.methods]
-    top = os.path.commonpath([run.folder.parent for _, method in methods for run in method.runs])
+    top = os.path.commonpath([run.folder.resolve().parent for _, method in methods for run in method.runs])
     return [_run_row(run, setting.name, method.name, Path(top)) for setting, method in methods for run in method.runs]
 
 
@@ -115,7 +107,7 @@ def how_fast(run: Run) -> tuple[float, float | None]:
 def _run_row(run: Run, setting: str, method: str, top: Path) -> RunRow:
     minutes, images_per_second = how_fast(run)
     return RunRow(
-        folder=str(run.folder.relative_to(top)),
+        folder=str(run.folder.resolve().relative_to(top)),
         setting=setting,
         method=method,
         seed=run.config["seed"],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from mnar.evaluate import headline_lines
+from mnar.config import IDLE_GUIDANCES
+from mnar.evaluate import Headline, headline_lines
 from mnar.report.methods import PRG, Method, by_setting
-from mnar.report.record import IDLE, Floats, Run
-from mnar.report.tables import Row, Spread, row
+from mnar.report.record import Floats, Run
+from mnar.report.tables import Spread, is_short, row
 
 SHOWN = 0.0005  # differences print as points with one decimal; smaller ones would read as zero
 
@@ -57,7 +59,17 @@ def _clause(plain: Method, guided: Method) -> str:
         where.append(f"in the {len(pairs)} seeds of both")
     if after.progress:
         where.append(after.progress)
-    return f"{' '.join(where)} {_scores(row(before), row(after))}, {_classes(before.runs, after.runs)}"
+    which = ""
+    if any(map(is_short, [*before.runs, *after.runs])):
+        which = "latest " if after.progress else "final "
+        before, after = _with_the_last_alone(before), _with_the_last_alone(after)
+    scores = _scores(row(before).headline, row(after).headline, which)
+    return f"{' '.join(where)} {scores}, {_classes(before.runs, after.runs)}"
+
+
+def _with_the_last_alone(method: Method) -> Method:
+    """Of its evaluations: a median of many reaches back, in a short run, to where it had learnt little."""
+    return method._replace(runs=[replace(run, lines=run.lines[-1:]) for run in method.runs])
 
 
 def _is_prg_on(unguided: Run, guided: Run) -> bool:
@@ -67,16 +79,16 @@ def _is_prg_on(unguided: Run, guided: Run) -> bool:
 
 
 def _acting(run: Run) -> list[dict[str, Any]]:
-    return [guidance for guidance in run.guidances if guidance["name"] not in IDLE]
+    return [guidance for guidance in run.guidances if guidance["name"] not in IDLE_GUIDANCES]
 
 
 def _all_else(run: Run) -> dict[str, Any]:
     return {name: value for name, value in run.method.items() if not name.startswith("guidance.")}
 
 
-def _scores(plain: Row, guided: Row) -> str:
-    verb, accuracy = _moved("test accuracy", plain.accuracy_median_last_20, guided.accuracy_median_last_20)
-    other_verb, geometric_mean = _moved("the geometric mean", plain.geometric_mean, guided.geometric_mean)
+def _scores(plain: Headline[Spread], guided: Headline[Spread], which: str) -> str:
+    verb, accuracy = _moved(f"{which}test accuracy", plain.accuracy_median_last_20, guided.accuracy_median_last_20)
+    other_verb, geometric_mean = _moved(f"the {which}geometric mean", plain.geometric_mean, guided.geometric_mean)
     return f"{verb} {accuracy} and {'' if other_verb == verb else other_verb + ' '}{geometric_mean}"
 
 
