@@ -29,7 +29,7 @@ LAYERS = (
     ("side_by_side", "labeled_folds"),
     ("bench", "inspect"),
     ("own_training", "estimator"),
-    ("demo", "display", "tensorboard", "part_list", "cli"),
+    ("demo", "terminal", "display", "tensorboard", "part_list", "cli"),
 )
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from torch import OutOfMemoryError
 from typer.core import TyperGroup
 
 from mnar import __version__
 from mnar.meters import Diverged
+from mnar.terminal import bar, console, errors, in_words, reading_bar
 from mnar.train import Interrupted
 
 if TYPE_CHECKING:
@@ -46,23 +44,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
-class Terminal(Console):
-    def on_broken_pipe(self) -> None:
-        """Whoever read the output has gone (`mnar train | head`): a run goes on without them."""
-        self.quiet = True
-
-
-REMEDIES = {
-    errno.ENOSPC: "free some space, then repeat the command",
-    errno.EROFS: "choose a folder that can be written to",
-    errno.EACCES: "choose a folder that can be written to",
-    errno.EEXIST: "it is no folder; choose another",
-    errno.ENOTDIR: "a part of it is no folder; choose another",
-    errno.EISDIR: "it is a folder; name a file",
-}
-console = Terminal()
-errors = Console(stderr=True)
 
 SetOption = Annotated[
     list[str] | None,
@@ -94,7 +75,7 @@ def demo(
     from mnar.demo import demo as run_demo
     from mnar.report import summary, what_changed
 
-    with _bar(f"4 methods × {seeds} seeds") as show:
+    with bar(f"4 methods × {seeds} seeds") as show:
         runs, reused = run_demo(
             out, seeds=range(1, seeds + 1), iterations=iterations, on_progress=lambda share: show(completed=share)
         )
@@ -153,7 +134,7 @@ def bench(
     else:
         benched = Bench(out, cells or (), seeds=range(1, (seeds or 3) + 1), **chosen)
         num_runs = len(benched.configs)
-        with _bar("1 run" if num_runs == 1 else f"{num_runs} runs") as advance:
+        with bar("1 run" if num_runs == 1 else f"{num_runs} runs") as advance:
             results = benched.run(
                 lambda share: advance(completed=share),
                 minutes=minutes,
@@ -188,7 +169,7 @@ def inspect(
     from mnar.own_training import inspect_own
 
     reading = _reading(label, ignore, unlabeled, size, features)
-    with _reading_bar() as on_progress:
+    with reading_bar() as on_progress:
         inspection = inspect_own(source, out, reading=reading, seed=seed, on_progress=on_progress)
     console.print(table(inspection))
     console.print(f"All of it: {out}", soft_wrap=True, markup=False)
@@ -200,31 +181,6 @@ def _reading(
     """How own data are to be read, as `mnar.inputs.read_data` takes it: what was said, and nothing else."""
     said = {"label": label, "ignore": tuple(ignore or ()), "unlabeled": tuple(unlabeled or ()), "size": size}
     return {name: value for name, value in {**said, "features": features}.items() if value}
-
-
-@contextmanager
-def _bar(what: str = "reading", total: float | None = 1.0) -> Iterator[Callable[..., None]]:
-    """Shows what is being done, and how far it is."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
-    progress = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
-    task = progress.add_task(what, total=total)
-
-    def show(**changes: Any) -> None:
-        progress.start()  # not before: what is refused at once has not begun
-        progress.update(task, **changes)
-
-    try:
-        yield show
-    finally:
-        if progress.live.is_started:
-            progress.stop()
-
-
-@contextmanager
-def _reading_bar() -> Iterator[Callable[[str, int, int], None]]:
-    with _bar(total=None) as update:
-        update()
-        yield lambda what, done, total: update(description=what, completed=done, total=total)
 
 
 @app.command()
@@ -280,7 +236,7 @@ def train(
     if source is not None:
         if extra := _named(**cell, data=data):
             raise ValueError(f"{source} is data of your own, which {', '.join(extra)} cannot go with; leave it out")
-        with _reading_bar() as on_progress:
+        with reading_bar() as on_progress:
             config, read = configure_own(
                 source, reading=reading, **method, settings=settings or (), on_progress=on_progress
             )
@@ -408,13 +364,6 @@ def _print_headline(folder: Path, verdict: Verdict | None) -> None:
         console.print(f"{verdict.text}\nlabels for the rest: {verdict.predictions}", markup=False, soft_wrap=True)
 
 
-def _in_words(error: Exception) -> str:
-    """With a remedy where the system has none to offer."""
-    if isinstance(error, OSError) and error.errno in REMEDIES:
-        return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}; {REMEDIES[error.errno]}"
-    return str(error)
-
-
 def main() -> None:
     """Every error that a user can mend is one line, not a traceback; so is every warning."""
     warnings.showwarning = lambda message, *_: errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}")
@@ -424,7 +373,7 @@ def main() -> None:
         errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)
     except (ValueError, OSError, Diverged) as error:
-        errors.print(f"[red]error:[/red] {escape(_in_words(error))}", soft_wrap=True, highlight=False)
+        errors.print(f"[red]error:[/red] {escape(in_words(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
     except OutOfMemoryError as error:
         remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"
