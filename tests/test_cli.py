@@ -579,8 +579,7 @@ def test_a_run_whose_reader_left_goes_on_and_sigterm_saves_it_and_names_the_comm
 
 def test_ctrl_c_is_answered_with_a_word_and_its_exit_code(mnar: Mnar, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped_while_looking(*arguments: object, **options: object) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(10)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(own_training, "inspect_own", stopped_while_looking)
     outcome = mnar("inspect", "animals.csv")

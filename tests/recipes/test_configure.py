@@ -79,7 +79,10 @@ def test_later_choices_win_defaults_then_recipe_then_names_then_settings() -> No
     assert (config.protocol.options["gamma"], config.guidance.name) == (50, "prg")
     assert (config.guidance.options["alpha"], config.train.iterations, config.seed) == (2.0, 7, 3)
     settings = ["train.iterations=9", "train.iterations=11"]
-    assert configure(iterations=7, settings=settings).train.iterations == 11
+    assert configure(recipe=recipe, settings=settings).train.iterations == 11
+    assert configure(iterations=7, settings=["train.iterations=7"]).train.iterations == 7
+    with pytest.raises(ValueError, match=r"--iterations is 7, --set train\.iterations=9; leave one of them out"):
+        configure(iterations=7, settings=settings)
 
 
 def test_another_part_drops_the_options_of_the_one_before() -> None:
