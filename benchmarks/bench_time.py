@@ -26,7 +26,6 @@ MACHINE = {"mnar": "0", "commit": None, "python": "3", "torch": "2", "device": "
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--evaluations", type=int, default=200, help="lines of metrics a run")
     arguments = parser.parse_args()
     tables = sorted({name.partition("/")[0] for name in RECIPES})
     with tempfile.TemporaryDirectory() as folder:
@@ -39,11 +38,12 @@ def main() -> None:
             (path / "split.json").write_text(json.dumps(SPLIT))
             session = {**MACHINE, "seconds": 100.0, "images_per_second": 1000.0}
             (path / "environment.json").write_text(json.dumps({**MACHINE, "sessions": [session]}))
-            lines = (json.dumps({"step": 100 * i, **LINE}) for i in range(1, arguments.evaluations + 1))
+            steps = {*range(config.train.eval_every, config.train.iterations, config.train.eval_every)}
+            lines = (json.dumps({"step": step, **LINE}) for step in sorted({*steps, config.train.iterations}))
             (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
             (path / "model.safetensors").touch()
         command = [sys.executable, "-P", "-m", "mnar", "bench", *tables, "--seeds", str(num_seeds), "--out", str(out)]
-        print(f"{len(bench.names)} cells, {len(bench.configs)} runs of {arguments.evaluations} evaluations")
+        print(f"{len(bench.names)} cells, {len(bench.configs)} runs, each evaluated as often as its recipe says")
         for what in ("first, reading each run", "again", "again"):
             print(f"{what}: {_seconds(command):.2f} s")
         print(f"of that, importing torch alone: {_seconds([sys.executable, '-c', 'import torch']):.2f} s")
