@@ -216,11 +216,17 @@ def test_a_finished_run_without_an_evaluation_is_not_read_as_if_it_had_the_other
         read_run(folder)
 
 
-def test_damage_in_the_middle_of_the_metrics_is_an_error_that_names_the_line(stopped: Path) -> None:
+@pytest.mark.parametrize(
+    ("instead", "problem"),
+    [('{"step": 20, "te', "is not JSON"), ("20", "is damaged"), ("{}", "is damaged")],
+)
+def test_damage_in_the_middle_of_the_metrics_is_an_error_that_names_the_line(
+    stopped: Path, instead: str, problem: str
+) -> None:
     path = stopped / "metrics.jsonl"
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0], lines[1][:50], lines[2]]) + "\n")
-    with pytest.raises(ValueError, match=rf"line 2 of {path} is not JSON"):
+    path.write_text("\n".join([lines[0], instead, lines[2]]) + "\n")
+    with pytest.raises(ValueError, match=rf"line 2 of {path} {problem}"):
         resume_run(stopped)
 
 

@@ -22,6 +22,7 @@ import mnar
 from mnar import checkpoint
 from mnar.config import IDLE_GUIDANCES, RunConfig
 from mnar.evaluate import health_warnings
+from mnar.report.shapes import check_evaluations
 from mnar.run_files import (
     CONFIG,
     ENVIRONMENT,
@@ -97,6 +98,7 @@ def read_config(folder: Path) -> RunConfig:
 def forget_metrics_after(folder: Path, step: int, due: Iterable[int]) -> list[dict[str, Any]]:
     """Drop what was measured after the checkpoint that a run goes on from; it will be measured again."""
     lines = read_metrics(folder)
+    check_evaluations(folder / METRICS, lines)
     kept = [line for line in lines if line["step"] <= step]
     check_complete(folder, kept, due, f"the checkpoint is of step {step}")
     if len(kept) < len(lines):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import yaml
 
 from mnar.config import IDLE_GUIDANCES, own_guidance, settings_of
-from mnar.report.shapes import check_config, check_environment, check_evaluation, check_split, damaged, remedy
+from mnar.report.shapes import check_config, check_environment, check_evaluations, check_split, damaged, remedy
 from mnar.run_files import CONFIG, ENVIRONMENT, METRICS, MODEL, PRETRAINING, SPLIT, check_complete, read_metrics
 
 SETTING_SECTIONS = ("dataset", "protocol", "split")
@@ -198,8 +198,7 @@ def read_run(folder: Path) -> Run:
     lines = read_metrics(folder)
     if not lines and not has_ended:  # said first: a run that has just begun may lack other files, too
         raise NotEvaluated(f"no evaluation in {METRICS} of {folder} yet; train until the first (train.eval_every)")
-    for number, line in enumerate(lines, start=1):
-        check_evaluation(f"line {number} of {folder / METRICS}", line)
+    check_evaluations(folder / METRICS, lines)
     # Labels selected between generations are pseudo-labels, too, and drawn as such.
     lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in lines]
     config, split = _config(folder / CONFIG), _entries(folder / SPLIT)

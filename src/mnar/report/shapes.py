@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -72,5 +73,6 @@ def check_environment(path: Path, environment: Any) -> None:
     _check(path, environment, ENVIRONMENT)
 
 
-def check_evaluation(where: str, line: Any) -> None:
-    _check(where, line, EVALUATION)
+def check_evaluations(path: Path, lines: Iterable[Any]) -> None:
+    for number, line in enumerate(lines, start=1):
+        _check(f"line {number} of {path}", line, EVALUATION)
