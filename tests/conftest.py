@@ -15,20 +15,12 @@ from mnar.datasets import digits
 from mnar.recipes import configure
 from mnar.train import Interrupted, Trainer
 from mnar.types import DataSet
+from tests.tiny import TINY
 from tests.watching import Watching
 
 # The tests' tensors are small, and two threads on two busy cores wait for each other.
 torch.set_num_threads(1)
 
-TINY = (
-    "engine.device=cpu",
-    "model.width=4",
-    "train.batch_labeled=16",
-    "train.batch_unlabeled=32",
-    "train.log_every=5",
-    "train.eval_every=10",
-    "train.save_every=7",
-)
 Configure = Callable[..., RunConfig]
 pytest_plugins = ["tests.bench.benches"]  # its fixtures
 

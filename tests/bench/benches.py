@@ -21,18 +21,11 @@ from mnar.bench import Bench
 from mnar.config import RunConfig
 from mnar.folder import RunRecorder
 from mnar.train import Interrupted
+from tests import tiny
 from tests.test_cli import Outcome, run_here
 
 RECIPE, OTHER = "digits/cadr-g20/fixmatch", "digits/cadr-g20/fixmatch+prg"
-TINY = (
-    "engine.device=cpu",
-    "model.width=4",
-    "train.batch_labeled=16",
-    "train.batch_unlabeled=32",
-    "train.log_every=5",
-    "train.eval_every=2",
-    "train.save_every=3",
-)
+TINY = (*tiny.TINY, "train.eval_every=2", "train.save_every=3")
 SELDOM_SAVED = (*TINY, "train.eval_every=10", "train.save_every=50")
 ABSENT = "table1/cifar10-cadr-g20/fixmatch"  # its data set is not on this machine
 STEPS = 6

@@ -155,11 +155,12 @@ def _per_class(cell: Cell) -> PerClass | None:
 
 
 def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
+    rows = {title: [row(cell) for cell in group] for title, group in by_table(cells).items()}
     tables = [
         {
             "title": title,
-            "rows": [row(cell)._asdict() for cell in group],
-            "columns": filled_columns([row(cell) for cell in group]),
+            "rows": [line._asdict() for line in rows[title]],
+            "columns": filled_columns(rows[title]),
             "per_class": {cell.name: _class_rows(per_class[cell.name]) for cell in group if cell.name in per_class},
             "notes": notes(group),
             "missing": what_is_missing(group),
