@@ -13,7 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from mnar.datasets import cifar10
-from mnar.inputs.image_table import read_image_table
+from mnar.datasets.user_files.image_csv import read_image_csv
 
 SIDE = 32
 PER_FOLDER = 1000
@@ -51,7 +51,7 @@ def main() -> None:
         print(f"{'start':8}{'seconds':>10}{'of CPU':>10}{'images/s':>12}{'load':>8}")
         for start in range(1, options.starts + 1):
             began, cpu_began = time.perf_counter(), time.process_time()
-            read_image_table(Path(folder))
+            read_image_csv(Path(folder))
             seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
             rate, load = options.images / seconds, os.getloadavg()[0]
             print(f"{start:<8}{seconds:10.2f}{cpu_seconds:10.2f}{rate:12,.0f}{load:8.1f}")

@@ -12,10 +12,11 @@ import argparse
 import time
 from pathlib import Path
 
+from mnar.bench.parallel import run_all
 from mnar.learners import LEARNERS
 from mnar.recipes import configure
-from mnar.report import read_run, summary
-from mnar.side_by_side import run_all
+from mnar.report import summary
+from mnar.run.reader import read_run
 
 IMAGE_LEARNERS = [name for name, learner in LEARNERS.items() if "images" in learner.suits]
 
@@ -25,7 +26,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--learners", nargs="+", default=IMAGE_LEARNERS, choices=IMAGE_LEARNERS)
-    parser.add_argument("--guidances", nargs="+", default=["own", "prg", "prg_last"], help='"own": what its paper has')
+    parser.add_argument(
+        "--guidances", nargs="+", default=["default", "prg", "prg_last"], help='"default": as in its paper'
+    )
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.OPTION=VALUE")
     arguments = parser.parse_args()
 
@@ -33,12 +36,12 @@ def main() -> None:
         arguments.out / f"{learner}+{guidance}-seed{seed}": configure(
             dataset="digits",
             learner=learner,
-            guidance=None if guidance == "own" else guidance,
+            guidance=None if guidance == "default" else guidance,
             seed=seed,
             settings=["engine.device=cpu", *arguments.set],
         )
         for learner in arguments.learners
-        for guidance in (arguments.guidances if LEARNERS[learner].is_guided else ["own"])
+        for guidance in (arguments.guidances if LEARNERS[learner].is_guided else ["default"])
         for seed in range(1, arguments.seeds + 1)
     }
     began = time.monotonic()

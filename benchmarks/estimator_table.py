@@ -29,8 +29,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
-from mnar.estimator import MNARClassifier
 from mnar.protocols.long_tail import long_tail
+from mnar.sklearn_api.classifier import MNARClassifier
 
 
 class Method(NamedTuple):

@@ -15,10 +15,11 @@ import json
 import time
 from pathlib import Path
 
+from mnar.bench.parallel import run_all
 from mnar.guidances import GUIDANCES
 from mnar.recipes import RECIPES, configure
-from mnar.report import read_run, summary
-from mnar.side_by_side import run_all
+from mnar.report import summary
+from mnar.run.reader import read_run
 
 # What the unlabelled pool is like, where the labels are many for the first class and few for the last.
 SITUATIONS = {

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mnar.assembly import load_data, make_split
 from mnar.recipes import configure
+from mnar.run.assemble import load_data, make_split
 
 NUM_SHOWN = 10  # classes, where there are many: those kept least often, and those kept most
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mnar.inspect.label_shift import Interval, missing_at_random_test, pool_shares
-from mnar.inspect.probe import gradient_boosting, out_of_fold
+from mnar.own_data.inspection.label_shift import Interval, missing_at_random_test, pool_shares
+from mnar.own_data.inspection.probe import gradient_boosting, out_of_fold
 
 NUM_LABELS = {"letter": 2000, "digits": 300}
 NUM_PROCESSES = 2

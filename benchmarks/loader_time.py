@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from mnar.augment import Augment
-from mnar.inputs.arrays import tensor_of
-from mnar.loader import Loader
+from mnar.datasets.user_files.arrays import tensor_of
+from mnar.training.loader import Loader
 from mnar.types import DataSet, Split
 
 SHAPE = (3, 32, 32)

@@ -30,9 +30,9 @@ for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from mnar.assembly import load_data, make_split, make_trainer  # noqa: E402
 from mnar.recipes import configure  # noqa: E402
-from mnar.train import Trainer  # noqa: E402
+from mnar.run.assemble import load_data, make_split, make_trainer  # noqa: E402
+from mnar.training.trainer import Trainer  # noqa: E402
 from mnar.types import DataSet  # noqa: E402
 
 KINDS = {  # by a word in a kernel's name, the first that fits

@@ -14,12 +14,12 @@ import statistics
 import time
 from pathlib import Path
 
-from mnar.assembly import pretraining_config
+from mnar.bench.parallel import run_all
 from mnar.config import RunConfig
-from mnar.evaluate import headline
 from mnar.recipes import RECIPES, configure
-from mnar.run_files import read_metrics
-from mnar.side_by_side import run_all
+from mnar.run.assemble import pretraining_config
+from mnar.run.folder import RunFolder
+from mnar.training.evaluation import headline
 
 METHODS = {"none": "vime", "prg": "vime+prg", "prg_last": "vime+prg_last"}
 NUM_UNLABELED = 60_000  # MNIST's training images
@@ -68,7 +68,7 @@ def main() -> None:
         row = [setting]
         for method in arguments.methods:
             cell = f"tabular/{setting}/{METHODS[method]}"
-            scores = [100 * headline(read_metrics(folders[cell, seed])).accuracy_final for seed in seeds]
+            scores = [100 * headline(RunFolder(folders[cell, seed]).evaluations()).accuracy_final for seed in seeds]
             spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
             row += [f"{statistics.mean(scores):.1f} ± {spread:.1f}"]
             row += [RECIPES[cell].printed]

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
+import mnar.bench.parallel
+import mnar.own_data.train
+import mnar.report
 import mnar.run
 from mnar.config import RunConfig
 from mnar.datasets import digits
 from mnar.recipes import configure
-from mnar.train import Interrupted, Trainer
+from mnar.training.trainer import Interrupted, Trainer
 from mnar.types import DataSet
-from tests.tiny import TINY
-from tests.watching import Watching
+from tests.support.tiny import TINY
+from tests.support.watching import Watching
 
 # The tests' tensors are small, and two threads on two busy cores wait for each other.
 torch.set_num_threads(1)
@@ -53,8 +56,9 @@ def trainer_of(tiny: Configure, digits_data: DataSet) -> Callable[..., Trainer]:
 
 @pytest.fixture
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes a second a run; the command line's tests look at a drawn report."""
-    monkeypatch.setattr(mnar.run, "write_report", lambda *runs, **text: None)
+    """Skip the report, which takes a second per run; the tests of the command line look at a drawn report."""
+    for module in (mnar.report, mnar.bench.parallel, mnar.own_data.train):
+        monkeypatch.setattr(module, "write_run_report", lambda folder: None)
 
 
 @pytest.fixture(scope="session")

@@ -22,15 +22,18 @@ import numpy as np
 import pytest
 import torch
 
-from mnar import checkpoint, cli, own_training, side_by_side
-from mnar import demo as mnar_demo
-from mnar import run as mnar_run
+from mnar import cli
+from mnar.bench import demo as mnar_demo
+from mnar.bench import parallel
+from mnar.datasets.user_files import PartlyLabeled, read_data
 from mnar.guidances import GUIDANCES
-from mnar.inputs import HalfLabeled, read_data
 from mnar.learners import LEARNERS
+from mnar.own_data import train
 from mnar.recipes import RECIPES, TITLES
-from mnar.run_files import read_metrics
-from tests.own_data import NAMES, TABLE_COUNTS, write_images, write_table
+from mnar.run import checkpoint
+from mnar.run import runner as mnar_run
+from mnar.run.folder import RunFolder
+from tests.support.own_data_files import NAMES, TABLE_COUNTS, write_images, write_table
 
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback]
 TINY = [
@@ -87,12 +90,12 @@ def test_train_then_eval_then_report_on_digits(mnar: Mnar, tmp_path: Path) -> No
     assert "fixmatch + prg on digits, seed 1: 20 steps" in trained.output
     assert re.search(r"step 20/20 +test \d", trained.output)
     assert "median of the last 2 evaluations" in trained.output
-    assert [line["step"] for line in read_metrics(tmp_path / "runs/one")] == [10, 20]
+    assert [line["step"] for line in RunFolder(tmp_path / "runs/one").evaluations()] == [10, 20]
     assert "data:image/svg+xml" in (tmp_path / "runs/one/report.html").read_text()
 
     evaluated = mnar("eval", "runs/one")
     assert evaluated.code == 0, evaluated.errors
-    accuracy = read_metrics(tmp_path / "runs/one")[-1]["test"]["accuracy"]
+    accuracy = RunFolder(tmp_path / "runs/one").evaluations()[-1]["test"]["accuracy"]
     assert f"accuracy {accuracy:.2%}" in evaluated.output
     assert len(re.findall(r"^│ \d ", evaluated.output, re.MULTILINE)) == 10, "a row for each class"
 
@@ -117,7 +120,7 @@ def test_engine_settings_reach_eval_and_resume_and_others_are_refused(mnar: Mnar
         assert "unknown engine.device 'abacus'" in unknown.errors
         other = mnar(*command, "--set", "guidance.alpha=2")
         assert other.code == 1
-        assert "--set guidance.alpha=2 would make it another run" in other.errors
+        assert "--set guidance.alpha=2 would change the run" in other.errors
 
 
 def test_list_shows_every_part_with_its_options(mnar: Mnar) -> None:
@@ -225,14 +228,14 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
     [
         ("train --learner fixmatsch", r"unknown learner 'fixmatsch'; choose from \[.*'fixmatch'.*'supervised'"),
         ("train --learner fixmatch+prg", r"unknown learner 'fixmatch\+prg'; choose from \[.*'fixmatch'"),
-        ("train --learner vime", r"vime is for tables, and digits has images; choose --learner from \[.*'fixmatch'"),
+        ("train --learner vime", r"vime is for tables, but digits has images; choose --learner from \[.*'fixmatch'"),
         ("train --guidance prq", r"unknown guidance 'prq'; choose from \[.*'none', 'prg', .*'tracking'\]"),
         ("train --learner simmatch --guidance none+prq", r"unknown guidance 'prq'; choose from \[.*'prg'"),
-        ("train --learner ups --iterations 3", r"not even a step for each of 4 .*--set learner\.generations=2"),
+        ("train --learner ups --iterations 3", r"less than one step for each of 4 .*--set learner\.generations=2"),
         ("train --dataset svhn", r"unknown dataset 'svhn'; choose from \[.*'cifar10'.*'digits'"),
         (
             "train --protocol fair",
-            r"unknown protocol 'fair'; choose from \['balanced', 'cadr', 'darp', 'found', 'own'\]",
+            r"unknown protocol 'fair'; choose from \['as_labeled', 'balanced', 'cadr', 'darp', 'own'\]",
         ),
         ("train --recipe table1/cifar10", r"no recipe is called 'table1/cifar10'; nearest: \['table1/cifar10"),
         ("train --set guidance.beta=3", r"unknown option of guidance prg: 'beta'; choose from \['alpha',"),
@@ -252,7 +255,7 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
             r"data set 'cifar10' is not in /.*/nowhere \(there is no such folder\): .*--data",
         ),
         ("train --dataset npz", "--data"),
-        ("train --dataset own", "data set 'own' is a folder or a file of yours; name it: `mnar train DATA`"),
+        ("train --dataset own_data", "data set 'own_data' is a folder or a file of yours; name it: `mnar train DATA`"),
         ("train --learner supervised --guidance prg", "supervised makes no pseudo-labels to guide; .*--guidance none"),
         (
             "train --set augment.padding=8 --set augment.padding_mode=reflect",
@@ -266,7 +269,10 @@ def test_help_lists_every_command_and_version_prints_it(mnar: Mnar) -> None:
         ("report nothing --out .", r"--out \. is a folder; name the file to write, e\.g\. --out report\.html"),
         ("list animals", r"nothing called 'animals' to list; choose from \['datasets'"),
         ("train --iterations 30 --set train.iterations=50", "leave one of them out"),
-        ("train --guidance none --set guidance.alpha=3", "unknown option of guidance none: 'alpha'; it has none"),
+        (
+            "train --guidance none --set guidance.alpha=3",
+            "unknown option of guidance none: 'alpha'; this part has no options",
+        ),
         (
             "train --dataset cifar10",
             r"was looked for in the folder data, since --data names no other \(there is no such",
@@ -370,9 +376,9 @@ def test_train_and_resume_and_eval_on_a_table_of_ones_own(mnar: Mnar, tmp_path: 
     for said in (
         "pseudo_label + cadr on own, seed 1: 8 steps",
         "scored on 21 labels held out, which have the labels' class mix and not the pool's",
-        "now the same network on the labels alone, to compare",
+        "now training the labels-only baseline, to compare",
         "supervised + none on own, seed 1: 8 steps",
-        "labels for the rest: run/predictions.csv",
+        "predicted labels: run/predictions.csv",
     ):
         assert said in trained.output
     (verdict,) = re.findall("^balanced accuracy .*$", trained.output, re.MULTILINE)
@@ -416,7 +422,7 @@ def predictions_below_the_header(run: Path) -> str:
 def test_a_run_on_ones_own_data_goes_on_with_data_that_have_moved(mnar: Mnar, tmp_path: Path) -> None:
     write_table(tmp_path / "animals.csv")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(own_training, "write_predictions", failing_with(OSError("no space left")))
+        patch.setattr(train, "write_predictions", failing_with(OSError("no space left")))
         assert mnar("train", "animals.csv", *OWN_TABLE, "--out", "run").code == 1
     (tmp_path / "animals.csv").rename(tmp_path / "beasts.csv")
     moved = mnar("train", "--resume", "run", "--data", "beasts.csv")
@@ -444,14 +450,23 @@ def test_data_of_ones_own_are_read_once_in_a_run_and_once_when_it_goes_on_and_ei
 ) -> None:
     reads: list[Path] = []
 
-    def counted(source: Path, **options: Any) -> HalfLabeled:
+    def counted(source: Path, **options: Any) -> PartlyLabeled:
         reads.append(source)
         return read_data(source, **options)
 
-    for module in (own_training, sys.modules["mnar.datasets.own"]):
+    for module in (train, sys.modules["mnar.datasets.own_data"]):
         monkeypatch.setattr(module, "read_data", counted)
     write_table(tmp_path / "animals.csv")
-    as_a_data_set = ("--dataset", "own", "--data", "animals.csv", "--learner", "pseudo_label", "--guidance", "cadr")
+    as_a_data_set = (
+        "--dataset",
+        "own_data",
+        "--data",
+        "animals.csv",
+        "--learner",
+        "pseudo_label",
+        "--guidance",
+        "cadr",
+    )
     named = (*as_a_data_set, "--set", "dataset.label=kind") if by_name else ("animals.csv", "--label", "kind")
     trained = mnar("train", *named, *OWN)
     assert trained.code == 0, trained.errors
@@ -460,7 +475,7 @@ def test_data_of_ones_own_are_read_once_in_a_run_and_once_when_it_goes_on_and_ei
     assert resumed.code == 0, resumed.errors
     assert len(reads) == 2
     for outcome in (trained, resumed):
-        assert re.search(rf"^balanced accuracy .*\nlabels for the rest: {run}/predictions.csv$", outcome.output, re.M)
+        assert re.search(rf"^balanced accuracy .*\npredicted labels: {run}/predictions.csv$", outcome.output, re.M)
 
 
 @pytest.mark.usefixtures("without_report", "sources")
@@ -474,7 +489,7 @@ def test_inspect_says_what_it_writes_of_a_table_and_of_features(mnar: Mnar, tmp_
     looked = mnar("inspect", "animals.csv", "--label", "kind", "--ignore", "length", "--unlabeled", "cat")
     assert looked.code == 0, looked.errors
     assert "150 rows, 105 with a label and 45 without; 2 classes" in looked.output
-    assert "All of it: inspect.json" in looked.output
+    assert "Full results: inspect.json" in looked.output
     written = json.loads((tmp_path / "inspect.json").read_text())
     assert [(found["name"], found["num_labels"]) for found in written["classes"]] == [("ant", 60), ("bee", 45)]
     assert re.search(f"--learner {written['recommendation']['learner']} ", plain(looked.output))
@@ -501,13 +516,16 @@ def sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train animals.csv --label kind --dataset digits", "animals.csv is data of your own, which --dataset cannot"),
-        ("train animals.csv --protocol cadr --data x", "which --protocol, --data cannot go with; leave it out"),
-        ("train animals.csv --recipe table1/x", "which --recipe cannot go with; leave it out"),
-        ("train --label kind", "--label is for data of your own: `mnar train DATA`"),
-        ("train --ignore a --unlabeled b --size 8 --features f", "--ignore, --unlabeled, --size, --features is for"),
-        ("train animals.csv --resume run", "leave out DATA, or begin a new run"),
-        ("train --resume run --label kind --size 8", "leave out --label, --size, or begin a new run"),
+        ("train animals.csv --label kind --dataset digits", "animals.csv is your own data, so --dataset cannot"),
+        ("train animals.csv --protocol cadr --data x", "so --protocol, --data cannot be used; leave it out"),
+        ("train animals.csv --recipe table1/x", "so --recipe cannot be used; leave it out"),
+        ("train --label kind", "--label can only be used with your own data: `mnar train DATA`"),
+        (
+            "train --ignore a --unlabeled b --size 8 --features f",
+            "--ignore, --unlabeled, --size, --features can only be used with",
+        ),
+        ("train animals.csv --resume run", "leave out DATA, or start a new run"),
+        ("train --resume run --label kind --size 8", "leave out --label, --size, or start a new run"),
         ("train animals.csv", "which column is the label. Name it with --label: weight, length, colour, kind"),
         ("train animals.csv --label sort", "no column 'sort'; its columns are weight, length, colour, kind"),
         ("inspect animals.csv --label sort", "no column 'sort'; its columns are weight, length, colour, kind"),
@@ -524,7 +542,10 @@ def sources(tmp_path: Path) -> None:
         ("train absent.csv", "no data at absent.csv; name a folder of images with a CSV"),
         ("inspect short.npy", "short.npy is none of .csv, .*; save it as one of these"),
         ("train empty", "empty holds no images .*; name the folder that does"),
-        ("train animals.csv --label kind --learner fixmatch", "fixmatch is for images, and own has tables; choose"),
+        (
+            "train animals.csv --label kind --learner fixmatch",
+            "fixmatch is for images, but own_data has tables; choose",
+        ),
         ("train animals.csv --label kind --set dataset.held_out=1", r"held_out is 1.*lies in \[0, 1\)"),
     ],
 )
@@ -567,12 +588,12 @@ def test_a_run_whose_reader_left_goes_on_and_sigterm_saves_it_and_names_the_comm
             if line.startswith("step 10"):
                 break
         process.stdout.close()  # as `head` does
-        printed = len(read_metrics(tmp_path / "run"))
-        wait_for(lambda: len(read_metrics(tmp_path / "run")) > printed + 3)
+        printed = len(RunFolder(tmp_path / "run").evaluations())
+        wait_for(lambda: len(RunFolder(tmp_path / "run").evaluations()) > printed + 3)
         process.send_signal(signal.SIGTERM)
         errors = process.stderr.read()
     assert process.returncode == 130
-    stopped = re.match(r"stopped at step (\d+) of 100000; saved\. Go on with: mnar train --resume run\n", errors)
+    stopped = re.match(r"stopped at step (\d+) of 100000; saved\. Continue with: mnar train --resume run\n", errors)
     assert stopped, errors
     assert checkpoint.load(tmp_path / "run/state.pt")[0]["steps_done"] == int(stopped[1])
 
@@ -581,7 +602,7 @@ def test_ctrl_c_is_answered_with_a_word_and_its_exit_code(mnar: Mnar, monkeypatc
     def stopped_while_looking(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(own_training, "inspect_own", stopped_while_looking)
+    monkeypatch.setattr(train, "inspect_files", stopped_while_looking)
     outcome = mnar("inspect", "animals.csv")
     assert (outcome.code, outcome.errors) == (130, "stopped\n")
 
@@ -602,7 +623,7 @@ def test_demo_stopped_twice_goes_on_and_compares_four_methods_and_says_what_prg_
     command = ("demo", "--seeds", "1", "--iterations", "80", "--out", "demo")
 
     def evaluations() -> int:
-        return sum(len(read_metrics(run)) for run in tmp_path.glob("demo/*-seed1"))
+        return sum(len(RunFolder(run).evaluations()) for run in tmp_path.glob("demo/*-seed1"))
 
     def stop_at_next_evaluation(stop: Callable[[], None], already: int, begun: set[Path]) -> None:
         wait_for(lambda: evaluations() > already)
@@ -612,7 +633,7 @@ def test_demo_stopped_twice_goes_on_and_compares_four_methods_and_says_what_prg_
     for stop in (stop_as_kill_does, stop_as_ctrl_c_does):
         begun = set[Path]()
         with monkeypatch.context() as patch:
-            patch.setattr(side_by_side, "num_cores", lambda: 1)  # one run at a time, and others that wait
+            patch.setattr(parallel, "num_cores", lambda: 1)  # one run at a time, and others that wait
             patch.setattr(mnar_demo, "METHODS", mnar_demo.METHODS[1:])  # the first is over in no time
             threading.Thread(target=stop_at_next_evaluation, args=(stop, evaluations(), begun)).start()
             stopped = mnar(*command)

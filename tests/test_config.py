@@ -21,8 +21,7 @@ from mnar.config import (
     parse_setting,
     settings_of,
 )
-from mnar.engine import EngineOptions
-from mnar.train_options import TrainOptions
+from mnar.training.options import EngineOptions, TrainOptions
 
 GIVEN: dict[str, Any] = {
     "dataset": {"name": "digits"},
@@ -31,7 +30,7 @@ GIVEN: dict[str, Any] = {
     "learner": {"name": "fixmatch"},
     "guidance": {"name": "prg"},
 }
-CHAINED: dict[str, Any] = {"name": "prg", "after": {"name": "distribution_alignment", "target": "uniform"}}
+CHAINED: dict[str, Any] = {"name": "prg", "preceded_by": {"name": "distribution_alignment", "target": "uniform"}}
 PARTS: dict[str, Callable[..., Any]] = {
     f"{section} {name}": make for section, table in TABLES.items() for name, make in table.items()
 } | SECTIONS
@@ -103,7 +102,7 @@ def test_every_option_is_annotated_and_its_default_is_of_that_kind(part: str) ->
         ("engine.compile=false", ("engine", "compile", False)),
         ("model.hidden=[16, 8]", ("model", "hidden", [16, 8])),
         ("protocol.gamma_u=null", ("protocol", "gamma_u", None)),
-        ("guidance.after.window=64", ("guidance", "after.window", 64)),
+        ("guidance.preceded_by.window=64", ("guidance", "after.window", 64)),
         (" augment.padding = 2", ("augment", "padding", 2)),
         ("dataset.root=a=b", ("dataset", "root", "a=b")),
     ],
@@ -174,15 +173,23 @@ def test_what_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
         ("learner", None, r"section learner needs a name; choose from"),
         *((section, 3, f"section {section} is 3; expected options with their values") for section in SECTIONS),
         ("learner", {"name": ["fixmatch"]}, r"unknown learner \['fixmatch'\]; choose from"),
-        ("guidance", {**CHAINED, "after": {"name": "prq"}}, r"unknown guidance 'prq'; choose from \[.*'prg'"),
-        ("guidance", {**CHAINED, "after": {"window": 64}}, r"section guidance\.after needs a name; choose from"),
-        ("guidance", {**CHAINED, "after": "prg"}, r"section guidance\.after needs a name; choose from"),
+        ("guidance", {**CHAINED, "preceded_by": {"name": "prq"}}, r"unknown guidance 'prq'; choose from \[.*'prg'"),
         (
             "guidance",
-            {**CHAINED, "after": {"name": "distribution_alignment", "alpha": 3}},
+            {**CHAINED, "preceded_by": {"window": 64}},
+            r"section guidance\.preceded_by needs a name; choose from",
+        ),
+        ("guidance", {**CHAINED, "preceded_by": "prg"}, r"section guidance\.preceded_by needs a name; choose from"),
+        (
+            "guidance",
+            {**CHAINED, "preceded_by": {"name": "distribution_alignment", "alpha": 3}},
             r"unknown option of guidance distribution_alignment: 'alpha'; choose from \[.*'window'",
         ),
-        ("learner", {"name": "fixmatch", "after": {"name": "ups"}}, "unknown option of learner fixmatch: 'after'"),
+        (
+            "learner",
+            {"name": "fixmatch", "preceded_by": {"name": "ups"}},
+            "unknown option of learner fixmatch: 'after'",
+        ),
         ("train", None, "section train is None; expected options"),
         ("engine", ["cpu"], r"section engine is \['cpu'\]; expected options"),
         ("train", {"iterations": 0}, r"train\.iterations is 0; it must be at least 1"),
@@ -226,7 +233,7 @@ def test_differences_name_the_fields_and_both_values_but_not_speed_or_place() ->
 
 
 def test_a_chain_of_guidances_is_complete_named_in_the_order_it_acts_and_survives_yaml() -> None:
-    config = RunConfig.from_dict({**GIVEN, "guidance": {"name": "prg_last", "after": CHAINED}})
+    config = RunConfig.from_dict({**GIVEN, "guidance": {"name": "prg_last", "preceded_by": CHAINED}})
     alignment, prg, last = config.guidance.chain
     assert (alignment.name, prg.name, last.name) == ("distribution_alignment", "prg", "prg_last")
     assert config.guidance.full_name == "distribution_alignment+prg+prg_last"
@@ -238,17 +245,19 @@ def test_a_chain_of_guidances_is_complete_named_in_the_order_it_acts_and_survive
 def test_differences_within_a_chain_are_named_by_their_place_in_it() -> None:
     mine, wider, alone = (
         RunConfig.from_dict({**GIVEN, "guidance": guidance})
-        for guidance in (CHAINED, {**CHAINED, "after": {**CHAINED["after"], "window": 64}}, {"name": "prg"})
+        for guidance in (CHAINED, {**CHAINED, "preceded_by": {**CHAINED["preceded_by"], "window": 64}}, {"name": "prg"})
     )
-    assert mine.differences(wider) == ["guidance.after.window: 128 and 64"]
-    assert "guidance.after.name: distribution_alignment and None" in mine.differences(alone)
+    assert mine.differences(wider) == ["guidance.preceded_by.window: 128 and 64"]
+    assert "guidance.preceded_by.name: distribution_alignment and None" in mine.differences(alone)
 
 
 def test_no_guidance_after_is_the_same_as_none_given() -> None:
-    alone, null = (RunConfig.from_dict({**GIVEN, "guidance": g}) for g in ({"name": "prg"}, {**CHAINED, "after": None}))
+    alone, null = (
+        RunConfig.from_dict({**GIVEN, "guidance": g}) for g in ({"name": "prg"}, {**CHAINED, "preceded_by": None})
+    )
     assert alone == null
     assert alone.guidance.full_name == "prg"
-    assert "after" not in alone.to_dict()["guidance"]
+    assert "preceded_by" not in alone.to_dict()["guidance"]
 
 
 def test_settings_are_flat_and_without_speed_and_place() -> None:
@@ -273,8 +282,8 @@ def test_with_engine_changes_engine_options_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("train.lr=0.01", r"--set train\.lr=0\.01 would make it another run; only engine options"),
-        ("dataset.root=there", "would make it another run"),
+        ("train.lr=0.01", r"--set train\.lr=0\.01 would change the run; only engine options"),
+        ("dataset.root=there", "would change the run"),
         ("engine.speed=3", r"unknown option of engine: 'speed'; choose from \['compile'"),
         ("engine.compile=often", r"engine\.compile is 'often'"),
         ("device=cpu", r"SECTION\.OPTION=VALUE"),

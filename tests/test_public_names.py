@@ -46,7 +46,7 @@ def test_shapes_have_the_fields_of_the_design(shape: Any, fields: str) -> None:
         (protocols.own, "num_classes num_labels n1 * gamma_u=None m1=5000 rounding='official'"),
         (protocols.darp, "num_classes gamma_l gamma_u * n1=1500 m1=3000 reverse=False"),
         (protocols.balanced, "num_classes num_labels * gamma_u=None m1=5000"),
-        (protocols.found, "num_classes * num_labels=None"),
+        (protocols.as_labeled, "num_classes * num_labels=None"),
         (protocols.split, "targets counts * seed include_labeled=True"),
     ],
 )

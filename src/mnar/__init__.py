@@ -9,7 +9,7 @@ from mnar.types import Batch, Counts, Split, Step, Task
 __version__ = "0.1.0"
 
 # Those that stand on scikit-learn, which takes a second to import: only when they are asked for.
-ON_DEMAND = {"MNARClassifier": "mnar.estimator", "LabeledOnlyKFold": "mnar.labeled_folds"}
+ON_DEMAND = {"MNARClassifier": "mnar.sklearn_api.classifier", "LabeledOnlyKFold": "mnar.sklearn_api.labeled_folds"}
 
 
 def __getattr__(name: str) -> Any:

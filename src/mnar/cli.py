@@ -1,4 +1,4 @@
-"""The command line: parse, call, print."""
+"""The command line: each command parses its options, calls the library and prints the result."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from torch import OutOfMemoryError
 from typer.core import TyperGroup
 
 from mnar import __version__
-from mnar.meters import Diverged
-from mnar.terminal import bar, console, errors, in_words, reading_bar
-from mnar.train import Interrupted
+from mnar.terminal.console import bar, console, error_message, errors, reading_bar
+from mnar.training.meters import Diverged
+from mnar.training.trainer import Interrupted
 
 if TYPE_CHECKING:
-    from mnar.folder import Display
-    from mnar.own_training import Verdict
+    from mnar.config import RunConfig
+    from mnar.own_data.train import Verdict
+    from mnar.run.recorder import Display
 
 
 class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
-        """Ctrl-C is told to `main`, not to Typer, which would leave without a word."""
+        """Turn Ctrl-C into `Interrupted`, so that `main` prints a message; Typer would exit silently."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -47,32 +48,35 @@ app = typer.Typer(
 
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.OPTION=VALUE", help="Any option, e.g. guidance.alpha=3; may be repeated."),
+    typer.Option("--set", metavar="SECTION.OPTION=VALUE", help="Set any option, e.g. guidance.alpha=3. Repeatable."),
 ]
-DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder (or file) that holds the data set.")]
-OWN_DATA = "A folder of images with a CSV, class folders with unlabeled/, a table (.csv, .parquet) or an .npz."
-Label = Annotated[str | None, typer.Option(help="Of your own data: the column that holds the labels.")]
-Ignore = Annotated[list[str] | None, typer.Option(help="Of a table: a column to leave out; may be repeated.")]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder (or file) that contains the data set.")]
+OWN_DATA_HELP = (
+    "A folder of images with a CSV, class folders with unlabeled/, a table (.csv, .parquet) or an .npz file."
+)
+Label = Annotated[str | None, typer.Option(help="Own data: the name of the label column.")]
+Ignore = Annotated[list[str] | None, typer.Option(help="Own tables: a column to leave out. Repeatable.")]
 NoLabel = Annotated[
-    list[str] | None, typer.Option("--unlabeled", help="Of your own data: what else means no label; may be repeated.")
+    list[str] | None,
+    typer.Option("--unlabeled", help="Own data: a further value that means 'no label'. Repeatable."),
 ]
-Size = Annotated[int | None, typer.Option(min=4, help="Of your own images: make their sides so many pixels.")]
+Size = Annotated[int | None, typer.Option(min=4, help="Own images: resize them to this many pixels per side.")]
 Features = Annotated[
-    Path | None, typer.Option(help="Of your own data: an .npy file with a row of numbers for each sample.")
+    Path | None, typer.Option(help="Own data: an .npy file with one row of numbers per sample, to train on instead.")
 ]
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 4,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Steps a run.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 4,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Training steps per run.")] = None,
 ) -> None:
-    """See on real digits what missing labels do, and what PRG changes.
+    """Show on real digits what happens when labels are missing not at random, and what PRG changes.
 
     Example: `mnar demo`
     """
-    from mnar.demo import demo as run_demo
+    from mnar.bench.demo import demo as run_demo
     from mnar.report import summary, what_changed
 
     with bar(f"4 methods × {seeds} seeds") as show:
@@ -80,7 +84,7 @@ def demo(
             out, seeds=range(1, seeds + 1), iterations=iterations, on_progress=lambda share: show(completed=share)
         )
     if reused:
-        console.print(f"{reused} runs were there already, as trained before; remove {out} to train them again")
+        console.print(f"{reused} runs were finished before and are shown again; remove {out} to train them again")
     table = Table(title=f"Digits, 72 labels under CADR's protocol (gamma 20): per cent, mean ± sd of {seeds} seeds")
     for heading in ("method", "accuracy", "geometric mean", "best on test"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=heading == "method")
@@ -98,35 +102,39 @@ def demo(
 def bench(
     cells: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CELLS", help='Recipes: names, patterns ("table1/cifar10-*") or a table ("table1").'),
+        typer.Argument(metavar="CELLS", help='Recipes: names, patterns ("table1/cifar10-*") or tables ("table1").'),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs and results.")] = Path("runs/bench"),
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; 3, or with --show all there are.")] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Steps a run; if not given, the recipe's own.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. Default: 3; with --show: all.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Training steps per run. Default: the recipe's.")
+    ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so long, each run with an equal share of it; go on another time.")
+        float | None,
+        typer.Option(help="Stop after this many minutes, shared equally among the runs; the same command continues."),
     ] = None,
     data: DataFolder = None,
     settings: SetOption = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; if not given, one a core, or one on a GPU.")
+        int | None, typer.Option(min=1, help="Runs at the same time. Default: one per CPU core, or one on a GPU.")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Train nothing, show what is there: all of it, or the cells named.")
+        bool, typer.Option("--show", help="Train nothing; show the results of the named cells, or of all cells.")
     ] = False,
 ) -> None:
-    """Train cells of the paper's tables, and show ours beside the paper's.
+    """Train cells of the paper's tables, and show our results beside the paper's.
 
-    What is done stays, what was cut off goes on: repeat the command after a stop.
+    After a stop, repeat the command: finished runs are kept, and unfinished runs are resumed.
 
     Example: `mnar bench table1/cifar10-cadr-g20/fixmatch table1/cifar10-cadr-g20/fixmatch+prg --data ~/data --seeds 1
     --iterations 65536`
 
     Without any download: `mnar bench digits tabular-digits --seeds 5`
 
-    To look at what is there: `mnar bench --show`
+    To show existing results: `mnar bench --show`
     """
-    from mnar.bench import RESULTS, Bench, shown, write_results
+    from mnar.bench import RESULTS, Bench, write_results
+    from mnar.terminal.bench_table import shown
 
     chosen: dict[str, Any] = {"data": str(data) if data else None, "iterations": iterations, "settings": settings or ()}
     if show:
@@ -143,7 +151,7 @@ def bench(
             )
         console.print(f"Results: {out / RESULTS}.md, .html, .csv, .json", soft_wrap=True, markup=False)
         if minutes is not None and any(cell.is_cut_off for cell in results):
-            console.print("The time is up; go on with the same command.")
+            console.print("The time is up; run the same command again to continue.")
     for line in shown(results, console.width):
         console.print(line, soft_wrap=isinstance(line, str) and not console.is_terminal, highlight=False)
     if any(cell.failures for cell in results):
@@ -152,113 +160,152 @@ def bench(
 
 @app.command()
 def inspect(
-    source: Annotated[Path, typer.Argument(metavar="DATA", help=OWN_DATA)],
+    source: Annotated[Path, typer.Argument(metavar="DATA", help=OWN_DATA_HELP)],
     label: Label = None,
     ignore: Ignore = None,
     unlabeled: NoLabel = None,
     size: Size = None,
     features: Features = None,
     out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path("inspect.json"),
-    seed: Annotated[int, typer.Option(help="Of folds and bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the cross-validation folds and the bootstrap.")] = 0,
 ) -> None:
-    """Say which classes are missing from the labels of your own data, how surely, and what to train with.
+    """Estimate which classes your labels under-represent, with confidence intervals, and recommend a method.
 
     Example: `mnar inspect survey.csv --label vote`
     """
-    from mnar.inspect.table import table
-    from mnar.own_training import inspect_own
+    from mnar.own_data.train import inspect_files
+    from mnar.terminal.inspection_table import inspection_table
 
-    reading = _reading(label, ignore, unlabeled, size, features)
-    with reading_bar() as on_progress:
-        inspection = inspect_own(source, out, reading=reading, seed=seed, on_progress=on_progress)
-    console.print(table(inspection))
-    console.print(f"All of it: {out}", soft_wrap=True, markup=False)
+    reading = _reading_options(label, ignore, unlabeled, size, features)
+    with reading_bar() as on_stage:
+        inspection = inspect_files(source, out, reading=reading, seed=seed, on_stage=on_stage)
+    console.print(inspection_table(inspection))
+    console.print(f"Full results: {out}", soft_wrap=True, markup=False)
 
 
-def _reading(
+def _reading_options(
     label: str | None, ignore: list[str] | None, unlabeled: list[str] | None, size: int | None, features: Path | None
 ) -> dict[str, Any]:
-    """How own data are to be read, as `mnar.inputs.read_data` takes it: what was said, and nothing else."""
-    said = {"label": label, "ignore": tuple(ignore or ()), "unlabeled": tuple(unlabeled or ()), "size": size}
-    return {name: value for name, value in {**said, "features": features}.items() if value}
+    """The options for reading own data that the user gave, as `datasets.user_files.read_data` takes them."""
+    options = {"label": label, "ignore": tuple(ignore or ()), "unlabeled": tuple(unlabeled or ()), "size": size}
+    return {name: value for name, value in {**options, "features": features}.items() if value}
 
 
 @app.command()
 def train(
-    source: Annotated[Path | None, typer.Argument(metavar="[DATA]", help=f"Your own data. {OWN_DATA}")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Data set (`mnar list datasets`); digits if not given.")] = None,
+    source: Annotated[Path | None, typer.Argument(metavar="[DATA]", help=f"Your own data. {OWN_DATA_HELP}")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Data set (`mnar list datasets`). Default: digits.")] = None,
     data: DataFolder = None,
-    protocol: Annotated[str | None, typer.Option(help="Who keeps a label (`mnar list protocols`).")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Which samples keep their label (`mnar list protocols`).")
+    ] = None,
     learner: Annotated[str | None, typer.Option(help="How the loss is formed (`mnar list learners`).")] = None,
     guidance: Annotated[
         str | None, typer.Option(help="How pseudo-labels are rectified (`mnar list guidances`).")
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="A named configuration (`mnar list recipes`).")] = None,
-    iterations: Annotated[
-        int | None, typer.Option(help="Training steps; if not given, the data set's default.")
+    iterations: Annotated[int | None, typer.Option(help="Training steps. Default: depends on the data set.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the split, the initialisation and all random draws. Default: 1.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of split, initialisation and all draws; 1.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder to make; runs/… if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create. Default: a name under runs/.")] = None,
     settings: SetOption = None,
-    resume: Annotated[Path | None, typer.Option(help="Run folder to go on with; needs nothing else.")] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard's files there.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Run folder to resume. Needs no other option.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     label: Label = None,
     ignore: Ignore = None,
     unlabeled: NoLabel = None,
     size: Size = None,
     features: Features = None,
 ) -> None:
-    """Train, or go on training.
+    """Train a model, or resume a run.
 
     Example: `mnar train --dataset cifar10 --data ~/data --guidance prg --set protocol.gamma=20 --out runs/prg`
 
     On your own half-labelled data: `mnar train photos/` or `mnar train survey.csv --label vote`
 
-    After a stop: `mnar train --resume runs/prg`, with `--data` or `--set engine.…` if the machine is another.
+    After a stop: `mnar train --resume runs/prg`, on another machine with `--data` or `--set engine.…`
     """
-    from mnar.own_training import configure_own, resume_and_finish, train_and_finish
     from mnar.recipes import configure
-    from mnar.run import default_folder
 
-    reading = _reading(label, ignore, unlabeled, size, features)
+    reading = _reading_options(label, ignore, unlabeled, size, features)
     cell: dict[str, Any] = {"dataset": dataset, "protocol": protocol, "recipe": recipe}
     method: dict[str, Any] = {"learner": learner, "guidance": guidance, "iterations": iterations, "seed": seed}
+    settings = settings or []
     if resume is not None:
-        extra = (["DATA"] if source else []) + _named(**cell, **method, out=out, **reading)
+        extra = (["DATA"] if source else []) + _given(**cell, **method, out=out, **reading)
         if extra:
-            raise ValueError(f"--resume goes on with a run as it is; leave out {', '.join(extra)}, or begin a new run")
-        with _display(tensorboard=tensorboard) as display:
-            verdict = resume_and_finish(resume, display, root=data, settings=settings or ())
-        _print_headline(resume, verdict)
-        return
-
-    read = None
-    if source is not None:
-        if extra := _named(**cell, data=data):
-            raise ValueError(f"{source} is data of your own, which {', '.join(extra)} cannot go with; leave it out")
-        with reading_bar() as on_progress:
-            config, read = configure_own(
-                source, reading=reading, **method, settings=settings or (), on_progress=on_progress
+            raise ValueError(
+                f"--resume continues a run with its own options; leave out {', '.join(extra)}, or start a new run"
             )
+        _resume(resume, data, settings, tensorboard=tensorboard)
+    elif source is not None:
+        if extra := _given(**cell, data=data):
+            raise ValueError(f"{source} is your own data, so {', '.join(extra)} cannot be used; leave it out")
+        _train_own_data(source, reading, method, settings, out, tensorboard=tensorboard)
     elif reading:
-        raise ValueError(f"{', '.join(_named(**reading))} is for data of your own: `mnar train DATA`")
+        raise ValueError(f"{', '.join(_given(**reading))} can only be used with your own data: `mnar train DATA`")
     else:
-        config = configure(**cell, data=str(data) if data else None, **method, settings=settings or ())
+        _train_benchmark(
+            configure(**cell, data=str(data) if data else None, **method, settings=settings), out, tensorboard
+        )
+
+
+def _train_benchmark(config: RunConfig, out: Path | None, tensorboard: bool) -> None:
+    from mnar.report import write_run_report
+    from mnar.run import default_folder, new_run
+
     folder = out or default_folder(config)
     with _display(tensorboard=tensorboard) as display:
-        verdict = train_and_finish(config, folder, display, data=read)
+        new_run(config, folder, display, on_finished=write_run_report)
+    _print_headline(folder)
+
+
+def _train_own_data(
+    source: Path,
+    reading: dict[str, Any],
+    method: dict[str, Any],
+    settings: list[str],
+    out: Path | None,
+    *,
+    tensorboard: bool,
+) -> None:
+    from mnar.own_data.train import configure_own_data, train_own_data
+    from mnar.run import default_folder
+
+    with reading_bar() as on_stage:
+        config, data = configure_own_data(source, reading=reading, **method, settings=settings, on_stage=on_stage)
+    folder = out or default_folder(config)
+    with _display(tensorboard=tensorboard) as display:
+        verdict = train_own_data(config, folder, display, data)
     _print_headline(folder, verdict)
 
 
-def _named(**options: object) -> list[str]:
-    """Those that were said."""
+def _resume(folder: Path, data: Path | None, settings: list[str], *, tensorboard: bool) -> None:
+    from mnar.config import OWN_DATA
+    from mnar.own_data.train import resume_own_data
+    from mnar.report import write_run_report
+    from mnar.run import RunFolder, resume_run
+
+    verdict = None
+    is_own_data = RunFolder(folder).config().dataset.name == OWN_DATA
+    with _display(tensorboard=tensorboard) as display:
+        if is_own_data:
+            verdict = resume_own_data(folder, display, root=data, settings=settings)
+        else:
+            resume_run(folder, display, root=data, settings=settings, on_finished=write_run_report)
+    _print_headline(folder, verdict)
+
+
+def _given(**options: object) -> list[str]:
+    """Names of the options that the user gave."""
     return [f"--{name}" for name, value in options.items() if value is not None]
 
 
 @contextmanager
 def _display(*, tensorboard: bool) -> Iterator[Display]:
-    from mnar.display import TerminalDisplay
-    from mnar.tensorboard import TensorBoard
+    from mnar.terminal.progress import TerminalDisplay
+    from mnar.terminal.tensorboard import TensorBoard
 
     with (
         TerminalDisplay(console) as terminal,
@@ -273,7 +320,7 @@ def evaluate(
     data: DataFolder = None,
     settings: SetOption = None,
 ) -> None:
-    """Score a run's model on its test set, class by class.
+    """Score the model of a run on its test set, class by class.
 
     Example: `mnar eval runs/prg`
     """
@@ -296,14 +343,15 @@ def evaluate(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold some.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain run folders.")],
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Draw one or several runs into one HTML file.
+    """Write one HTML file with figures and tables of one or several runs.
 
     Example: `mnar report runs/fixmatch runs/prg --out report.html`
     """
-    from mnar.report import read_runs, write_report
+    from mnar.report import write_report
+    from mnar.run.reader import read_runs
 
     if out.is_dir():
         raise ValueError(f"--out {out} is a folder; name the file to write, e.g. --out {out / 'report.html'}")
@@ -319,13 +367,13 @@ def list_parts(
         str | None,
         typer.Argument(help="learners, guidances, datasets, protocols, models, recipes, train, engine …"),
     ] = None,
-    which: Annotated[str, typer.Argument(help='Those that begin so, or a pattern, e.g. "table1/*g20*".')] = "",
+    which: Annotated[str, typer.Argument(help='Beginning of a name, or a pattern such as "table1/*g20*".')] = "",
 ) -> None:
-    """Show what there is to choose from, with every option and its default.
+    """List the available parts, with every option and its default.
 
     Example: `mnar list guidances`
     """
-    from mnar.part_list import listing
+    from mnar.terminal.listing import listing
 
     for line in listing(kind, which):
         console.print(line, highlight=False, soft_wrap=not console.is_terminal)
@@ -346,11 +394,11 @@ def options(
     pass
 
 
-def _print_headline(folder: Path, verdict: Verdict | None) -> None:
-    from mnar.evaluate import headline, headline_lines
-    from mnar.run_files import read_metrics
+def _print_headline(folder: Path, verdict: Verdict | None = None) -> None:
+    from mnar.run import RunFolder
+    from mnar.training.evaluation import headline, headline_lines
 
-    lines = read_metrics(folder)
+    lines = RunFolder(folder).evaluations()
     scores, num_in_median = headline(lines), len(headline_lines(lines))
     console.print(
         f"accuracy {scores.accuracy_median_last_20:.2%} (median of the last {num_in_median} evaluations), "
@@ -361,11 +409,11 @@ def _print_headline(folder: Path, verdict: Verdict | None) -> None:
         soft_wrap=True,
     )
     if verdict is not None:
-        console.print(f"{verdict.text}\nlabels for the rest: {verdict.predictions}", markup=False, soft_wrap=True)
+        console.print(f"{verdict.text}\npredicted labels: {verdict.predictions}", markup=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Every error that a user can mend is one line, not a traceback; so is every warning."""
+    """Run a command. An error that the user can fix is printed as one line without a traceback; so is a warning."""
     warnings.showwarning = lambda message, *_: errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}")
     try:
         app(prog_name="mnar")
@@ -373,9 +421,9 @@ def main() -> None:
         errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)
     except (ValueError, OSError, Diverged) as error:
-        errors.print(f"[red]error:[/red] {escape(in_words(error))}", soft_wrap=True, highlight=False)
+        errors.print(f"[red]error:[/red] {escape(error_message(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
     except OutOfMemoryError as error:
         remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"
-        errors.print(f"[red]error:[/red] the GPU's memory is full ({escape(str(error))}); {remedy}", soft_wrap=True)
+        errors.print(f"[red]error:[/red] the GPU memory is full ({escape(str(error))}); {remedy}", soft_wrap=True)
         sys.exit(1)

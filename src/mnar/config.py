@@ -1,4 +1,7 @@
-"""RunConfig <-> YAML. What options a method has is read off its constructor: there is no second list of them."""
+"""`RunConfig`: one complete training run, read from and written to YAML.
+
+The options of a part are the parameters of its constructor. There is no second list of options.
+"""
 
 from __future__ import annotations
 
@@ -17,41 +20,41 @@ import yaml
 
 from mnar.augment import Augment
 from mnar.datasets import DATASETS
-from mnar.engine import EngineOptions
 from mnar.guidances import GUIDANCES
 from mnar.learners import LEARNERS
 from mnar.models import MODELS
 from mnar.protocols import PROTOCOLS, split
-from mnar.train_options import TrainOptions
+from mnar.training.options import EngineOptions, TrainOptions
 
 Options = dict[str, Any]
-IDLE_GUIDANCES = ("none", "tracking")  # those that change no pseudo-label
+IDLE_GUIDANCES = ("none", "tracking")  # these change no pseudo-label
+OWN_DATA = "own_data"  # the data set that reads the user's own files
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a table of interchangeable parts, and its options."""
+    """The name of one part (a learner, a guidance, ...) and its options."""
 
     name: str
     options: Options = field(default_factory=dict)
-    after: Choice | None = None  # of a guidance: the one whose pseudo-labels it rectifies further
+    preceded_by: Choice | None = None  # guidances only: the guidance that acts before this one
 
     @property
     def chain(self) -> list[Choice]:
-        """In the order in which they act."""
-        return [*(self.after.chain if self.after else []), self]
+        """This guidance and those that precede it, in the order in which they act."""
+        return [*(self.preceded_by.chain if self.preceded_by else []), self]
 
     @property
     def full_name(self) -> str:
-        """As it can be given on the command line, e.g. "distribution_alignment+prg"."""
+        """The name as the command line takes it, e.g. "distribution_alignment+prg"."""
         return "+".join(part.name for part in self.chain)
 
     def to_dict(self) -> dict[str, Any]:
-        after = {"after": self.after.to_dict()} if self.after else {}
-        return {"name": self.name, **self.options, **after}
+        before = {"preceded_by": self.preceded_by.to_dict()} if self.preceded_by else {}
+        return {"name": self.name, **self.options, **before}
 
 
-# What a user may choose from, by section. Parameters that the assembler supplies are not options.
+# The parts that a user can choose from, by section of the configuration.
 TABLES: dict[str, Mapping[str, Callable[..., Any]]] = {
     "dataset": DATASETS,
     "protocol": PROTOCOLS,
@@ -59,6 +62,7 @@ TABLES: dict[str, Mapping[str, Callable[..., Any]]] = {
     "learner": LEARNERS,
     "guidance": GUIDANCES,
 }
+# Constructor parameters that the assembler supplies; they are not options.
 SUPPLIED = {
     "dataset": set[str](),
     "protocol": {"num_classes"},
@@ -78,12 +82,15 @@ SECTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+# Paths may change from machine to machine, so they are not part of what identifies a run.
 PLACES = ("dataset.root", "learner.encoder")
+# Names that run folders of version 0.1.0 use, and their present names.
+RENAMED = {("dataset", "own"): OWN_DATA, ("protocol", "found"): "as_labeled"}
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One training run, complete: two equal ones give equal runs."""
+    """One complete training run. Equal configurations give equal runs."""
 
     dataset: Choice
     protocol: Choice
@@ -98,7 +105,7 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any]) -> RunConfig:
-        """From sections as YAML has them; options left out take the constructor's default."""
+        """Build a configuration from YAML sections. Options that are left out take the constructor's defaults."""
         names = [f.name for f in dataclasses.fields(cls)]
         _refuse_unknown(sections, names, "section")
         chosen = {section: _choose(section, sections[section]) for section in TABLES if section in sections}
@@ -134,29 +141,32 @@ class RunConfig:
         sections = _read_yaml(text, "the configuration")
         if not isinstance(sections, dict):
             raise ValueError("the configuration is not a YAML mapping of sections")
-        return cls.from_dict(sections)
+        return cls.from_dict(with_current_names(sections))
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(_plain(self.to_dict()), sort_keys=False)
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Where two configurations differ, e.g. ["train.lr: 0.03 and 0.01"]."""
+        """The options in which two configurations differ, e.g. ["train.lr: 0.03 and 0.01"]."""
         mine, theirs = settings_of(_plain(self.to_dict())), settings_of(_plain(other.to_dict()))
         return [f"{n}: {mine.get(n)} and {theirs.get(n)}" for n in {**mine, **theirs} if mine.get(n) != theirs.get(n)]
 
     def with_engine(self, settings: Iterable[str]) -> RunConfig:
-        """The same run on another machine; only engine settings may change."""
+        """The same run with other engine options, e.g. on another machine."""
         sections = self.to_dict()
         for setting in settings:
             section, option, value = parse_setting(setting)
             if section != "engine":
-                raise ValueError(f"--set {setting} would make it another run; only engine options can change now")
+                raise ValueError(
+                    f"--set {setting} would change the run; an existing run can only change engine options, "
+                    "e.g. --set engine.device=cpu"
+                )
             sections["engine"] = {**sections["engine"], option: value}
         return RunConfig.from_dict(sections)
 
 
 def parse_setting(setting: str) -> tuple[str, str, Any]:
-    """`SECTION.OPTION=VALUE` as --set takes it."""
+    """Split a --set argument, `SECTION.OPTION=VALUE`, into section, option and value."""
     target, equals, value = setting.partition("=")
     section, dot, option = target.strip().partition(".")
     if not equals or not dot or not section or not option:
@@ -168,28 +178,47 @@ def parse_setting(setting: str) -> tuple[str, str, Any]:
 
 
 def settings_of(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a run, flat: {"guidance.alpha": 3, ...}.
+    """All options that define a run, flat: {"guidance.alpha": 3, ...}.
 
-    Speed (engine) and the places of data and encoder are not part of it: a run may go on on another machine.
+    Engine options and the paths of data and encoder are left out, so that a run can continue on another machine.
     """
     return {n: value for n, value in _leaves(sections) if not n.startswith("engine.") and n not in PLACES}
 
 
-def own_guidance(learner: str) -> dict[str, Any]:
-    """What a learner's own paper does with its pseudo-labels."""
+def with_current_names(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections of an older configuration file with the names that this version uses."""
+    renamed = dict(sections)
+    for (section, old), new in RENAMED.items():
+        part = renamed.get(section)
+        if isinstance(part, Mapping) and part.get("name") == old:
+            renamed[section] = {**part, "name": new}
+    if isinstance(renamed.get("guidance"), Mapping):
+        renamed["guidance"] = _with_preceded_by(renamed["guidance"])
+    return renamed
+
+
+def _with_preceded_by(guidance: Mapping[str, Any]) -> dict[str, Any]:
+    """A guidance section in which the former key `after` is called `preceded_by`."""
+    renamed = {"preceded_by" if key == "after" else key: value for key, value in guidance.items()}
+    before = renamed.get("preceded_by")
+    return {**renamed, "preceded_by": _with_preceded_by(before)} if isinstance(before, Mapping) else renamed
+
+
+def default_guidance_of(learner: str) -> dict[str, Any]:
+    """The guidance that the learner's own paper uses, as a section; "none" for most learners."""
     return dict(LEARNERS[learner].default_guidance) if learner in LEARNERS else {"name": "none"}
 
 
 def options_of(section: str, make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The options of a part, in the order of its signature."""
+    """The options of a part: the parameters of its constructor that the assembler does not supply, in order."""
     parameters = _signature(make).parameters
     return {name: p for name, p in parameters.items() if name not in SUPPLIED[section]}
 
 
 def complete(make: Callable[..., Any], given: Mapping[str, Any], where: str) -> Options:
-    """The options given, checked against the signature of `make`, and its defaults for the rest."""
+    """Check the given options against the signature of `make`, and add the defaults of the other options."""
     if not isinstance(given, Mapping):
-        raise ValueError(f"section {where} is {given!r}; expected options with their values")
+        raise ValueError(f"section {where} is {given!r}; it must be a mapping from options to values")
     section = where.split()[0]
     parameters = options_of(section, make)
     _refuse_unknown(given, list(parameters), f"option of {where}")
@@ -206,7 +235,7 @@ def complete(make: Callable[..., Any], given: Mapping[str, Any], where: str) -> 
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """`value`, as YAML gives it, as the type that an annotation names."""
+    """Convert a YAML value to the type that an annotation names."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -247,11 +276,11 @@ def _choose(section: str, given: Any, where: str | None = None) -> Choice:
     if not isinstance(name, str) or name not in table:
         raise ValueError(f"unknown {section} {name!r}; choose from {sorted(table)}")
     options = {option: value for option, value in given.items() if option != "name"}
-    after = options.pop("after", None) if section == "guidance" else None
+    before = options.pop("preceded_by", None) if section == "guidance" else None
     return Choice(
         name,
         complete(table[name], options, f"{section} {name}"),
-        after=None if after is None else _choose(section, after, "guidance.after"),
+        preceded_by=None if before is None else _choose(section, before, "guidance.preceded_by"),
     )
 
 
@@ -270,7 +299,7 @@ def _hints(make: Callable[..., Any]) -> dict[str, Any]:
 def _refuse_unknown(given: Mapping[str, Any], known: list[str], what: str) -> None:
     for name in given:
         if name not in known:
-            remedy = f"choose from {sorted(known)}" if known else "it has none"
+            remedy = f"choose from {sorted(known)}" if known else "this part has no options"
             raise ValueError(f"unknown {what}: {name!r}; {remedy}")
 
 
@@ -290,7 +319,7 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _plain(value: Any) -> Any:
-    """Only what YAML itself knows."""
+    """Convert tuples to lists and paths to text, so that only plain YAML types remain."""
     if isinstance(value, Mapping):
         return {name: _plain(v) for name, v in value.items()}
     if isinstance(value, tuple | list):

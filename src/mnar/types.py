@@ -13,6 +13,7 @@ from torch import Tensor
 # predict(passes=10, dropout=True) goes through the unlabelled set, in order: rows [n], logits [passes, n, k] at a time;
 # with labeled=False without those of its rows that are labelled as well.
 Predict = Callable[..., Iterator[tuple[Tensor, Tensor]]]
+OnProgress = Callable[[int, int], None]  # called with the number of items that are done, and their total
 
 
 class Task(NamedTuple):
@@ -61,8 +62,8 @@ class Counts(NamedTuple):
     unlabeled: tuple[int, ...] | None = None  # drawn besides the labelled ones; None: all that is left
 
 
-class Thinned(NamedTuple):
-    """So many of the labels that are there, whatever their class."""
+class LabelBudget(NamedTuple):
+    """How many of the existing labels a protocol keeps, drawn at random whatever their class."""
 
     num_labels: int
 

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 import mnar.run
-from mnar import side_by_side
-from mnar.bench import Bench
+from mnar.bench import Bench, parallel
 from mnar.config import RunConfig
-from mnar.folder import RunRecorder
-from mnar.train import Interrupted
-from tests import tiny
+from mnar.run.recorder import RunRecorder
+from mnar.training.trainer import Interrupted
+from tests.support import tiny
 from tests.test_cli import Outcome, run_here
 
 RECIPE, OTHER = "digits/cadr-g20/fixmatch", "digits/cadr-g20/fixmatch+prg"
@@ -143,9 +142,9 @@ def metrics_below(path: Path) -> dict[str, bytes]:
 def train_here(patch: pytest.MonkeyPatch) -> None:
     """From now on train in this process, draw no report, and wait for nobody."""
     hasty = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(0.01))
-    patch.setattr(side_by_side, "_new_pool", lambda num_processes: Here())
-    patch.setattr(side_by_side, "time", hasty)
-    patch.setattr(mnar.run, "write_report", lambda *runs, **text: None)
+    patch.setattr(parallel, "_new_pool", lambda num_processes: Here())
+    patch.setattr(parallel, "time", hasty)
+    patch.setattr(parallel, "write_run_report", lambda folder: None)
 
 
 @pytest.fixture

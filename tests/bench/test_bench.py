@@ -10,19 +10,20 @@ from pathlib import Path
 import pytest
 import torch
 
-import mnar.assembly
 import mnar.run
-from mnar import cli, side_by_side
-from mnar.bench import Bench, Cell, choose, first_like
+import mnar.run.assemble
+from mnar import cli
+from mnar.bench import Bench, Cell, choose, first_like, parallel
 from mnar.bench import bench as mnar_bench
 from mnar.bench.rows import row
 from mnar.config import RunConfig
-from mnar.engine import Engine, EngineOptions
-from mnar.evaluate import headline
-from mnar.folder import InUse, locked
 from mnar.recipes import RECIPES, configure
-from mnar.run_files import read_metrics
-from mnar.train import Interrupted
+from mnar.run.folder import RunFolder
+from mnar.run.lock import InUse, locked
+from mnar.training.engine import Engine
+from mnar.training.evaluation import headline
+from mnar.training.options import EngineOptions
+from mnar.training.trainer import Interrupted
 from tests.bench.benches import (
     ABSENT,
     OTHER,
@@ -194,7 +195,7 @@ def test_every_cell_is_trained_with_every_seed_and_its_results_are_the_headlines
         for result in cell.results:
             assert result.is_done
             assert (result.step, result.iterations) == (STEPS, STEPS)
-            assert result.headline == headline(read_metrics(cell.folders[result.seed]))
+            assert result.headline == headline(RunFolder(cell.folders[result.seed]).evaluations())
     assert len(set(metrics_below(trained).values())) == 4, "seeds and methods differ"
 
 
@@ -202,7 +203,7 @@ def test_again_nothing_is_trained_no_file_of_a_run_changes_and_the_results_are_t
     trained: Path, command: Command, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for what in ("new_run", "resume_run"):
-        monkeypatch.setattr(side_by_side, what, lambda *arguments, **options: pytest.fail("trained"))
+        monkeypatch.setattr(parallel, what, lambda *arguments, **options: pytest.fail("trained"))
     first = command(RECIPE, OTHER, *arguments_for(trained, seeds=2))
     assert first.code == 0, first.errors
     before = files_below(trained / "runs")
@@ -344,7 +345,7 @@ def test_a_run_that_was_removed_is_trained_again_and_its_result_is_the_new_one(
         def new_run(config: RunConfig, path: Path, *, until: float | None, accuracy: float = accuracy) -> None:
             make_up(path, config, [accuracy])
 
-        monkeypatch.setattr(side_by_side, "new_run", new_run)
+        monkeypatch.setattr(parallel, "new_run", new_run)
         bench.run(nobody)
         assert bench.cells()[0].results[0].headline.accuracy_final == accuracy
         shutil.rmtree(path)
@@ -431,7 +432,7 @@ def test_whoever_is_told_of_changes_gets_the_cells_as_they_stand_while_no_other_
         raise Interrupted("stopped at step 3")
 
     with monkeypatch.context() as patch:
-        patch.setattr(side_by_side, "new_run", stopped_run)
+        patch.setattr(parallel, "new_run", stopped_run)
         with pytest.raises(Interrupted):
             bench.run(nobody, num_processes=1, on_change=on_change)
     assert bench.run(nobody, num_processes=1, on_change=on_change) == bench.cells()
@@ -465,7 +466,7 @@ def test_a_half_done_run_goes_on_with_data_and_engine_of_the_bench_that_goes_on_
         engines.append(options)
         return Engine(options)
 
-    monkeypatch.setattr(mnar.assembly, "Engine", engine_of)
+    monkeypatch.setattr(mnar.run.assemble, "Engine", engine_of)
     moved = bench_at(new, "engine.precision=float32", "engine.compile=false")
     moved.run(nobody)
     (cell,) = moved.cells()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import mnar.run
-from mnar import side_by_side
+from mnar.bench import parallel
 from mnar.config import RunConfig
-from mnar.meters import Diverged
+from mnar.training.meters import Diverged
 from tests.bench.benches import (
     ABSENT,
     OTHER,
@@ -69,7 +69,7 @@ def test_a_run_that_raises_is_shown_with_its_reason_and_tried_again_the_next_tim
         mnar.run.new_run(config, path, until=until)
 
     with monkeypatch.context() as patch:
-        patch.setattr(side_by_side, "new_run", new_run)
+        patch.setattr(parallel, "new_run", new_run)
         outcome = command(RECIPE, OTHER, *arguments_for(out))
     assert outcome.code == 1
     assert outcome.errors == ""
@@ -107,11 +107,11 @@ def test_a_run_that_failed_after_its_model_was_written_is_done_and_no_failure(
 ) -> None:
     out = tmp_path / "out"
 
-    def write_report(*runs: object, **text: object) -> None:
+    def write_run_report(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mnar.run, "write_report", write_report)
+        patch.setattr(parallel, "write_run_report", write_run_report)
         first = command(RECIPE, *arguments_for(out))
     again = command(RECIPE, *arguments_for(out))
     for outcome in (first, again):
@@ -132,7 +132,7 @@ def test_a_run_that_failed_and_was_then_finished_by_hand_is_no_failure(
         stop_at(3, path, config)
         raise OSError(28, "No space left")
 
-    monkeypatch.setattr(side_by_side, "new_run", new_run)
+    monkeypatch.setattr(parallel, "new_run", new_run)
     assert command(RECIPE, *arguments_for(out)).code == 1
     if is_done:
         mnar.run.resume_run(path)  # as `mnar train --resume` does

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from mnar import folder, side_by_side
-from mnar.bench import Bench
+from mnar.bench import Bench, parallel
 from mnar.config import RunConfig
-from mnar.run_files import read_metrics
-from mnar.train import Interrupted
+from mnar.run import recorder
+from mnar.run.folder import RunFolder
+from mnar.training.trainer import Interrupted
 from tests.bench.benches import (
     LONG,
     OTHER,
@@ -41,8 +41,8 @@ def test_within_minutes_runs_share_the_time_are_saved_and_end_as_if_undisturbed(
     undisturbed: Path, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     clock = Clock(tick=0.5)
-    monkeypatch.setattr(side_by_side, "time", clock)
-    monkeypatch.setattr(folder, "time", clock)
+    monkeypatch.setattr(parallel, "time", clock)
+    monkeypatch.setattr(recorder, "time", clock)
     bench = bench_in(tmp_path, iterations=LONG, settings=SELDOM_SAVED)
     began = clock.now
     bench.run(nobody, minutes=2, num_processes=1)
@@ -68,7 +68,7 @@ def test_a_clock_that_is_set_back_all_the_time_changes_no_result_and_takes_no_ti
     hours = count(10**6, -1)
     monkeypatch.setattr(time, "time", lambda: 3600.0 * next(hours))
     monkeypatch.setattr(time, "time_ns", lambda: 3600 * 10**9 * next(hours))
-    monkeypatch.setattr(side_by_side, "time", time)
+    monkeypatch.setattr(parallel, "time", time)
     bench = bench_in(tmp_path / "out", seeds=(1, 2))
     bench.run(nobody, minutes=10)
     assert metrics_below(bench.folder) == metrics_below(trained)
@@ -84,7 +84,7 @@ def test_the_time_is_said_to_be_up_only_where_a_run_was_cut_off(
     def new_run(config: RunConfig, path: Path, *, until: float | None) -> None:
         raise ending
 
-    monkeypatch.setattr(side_by_side, "new_run", new_run)
+    monkeypatch.setattr(parallel, "new_run", new_run)
     outcome = command(RECIPE, *arguments_for(tmp_path / "out"), "--minutes", 0.1)
     assert ("The time is up; go on with the same command." in outcome.output) == time_is_up
 
@@ -96,7 +96,7 @@ STOPPED = "stopped; go on with the same command\n"
 
 
 def num_evaluations(bench: Bench) -> int:
-    return sum(len(read_metrics(path)) for path in bench.configs)
+    return sum(len(RunFolder(path).evaluations()) for path in bench.configs)
 
 
 def test_sigterm_stops_a_bench_at_once_with_results_and_it_goes_on_to_the_same_end(
@@ -178,7 +178,7 @@ class Benching:
         """Wait until it is importing or has been training for a while; returns its process."""
         wait_for(lambda: workers_of(self.process.pid))
         (worker,) = workers_of(self.process.pid)
-        wait_for(lambda: is_importing(worker) if moment == "starting" else read_metrics(self.run_folder))
+        wait_for(lambda: is_importing(worker) if moment == "starting" else RunFolder(self.run_folder).evaluations())
         return worker
 
     def kill(self) -> None:

@@ -18,9 +18,9 @@ from rich.table import Table
 from mnar.bench import Bench, Cell, RunResult
 from mnar.bench.files import write_results
 from mnar.bench.rows import AFTER_A_FAILURE, HEADINGS, circumstances, notes, row
-from mnar.bench.terminal import shown, terminal_tables
-from mnar.evaluate import Headline
 from mnar.recipes import RECIPES, TITLES
+from mnar.terminal.bench_table import shown, terminal_tables
+from mnar.training.evaluation import Headline
 from tests.bench.benches import OTHER, RECIPE, TINY, make_up
 
 SEEDS = (1, 2, 3)

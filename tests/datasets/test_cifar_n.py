@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from mnar.config import RunConfig
 from mnar.datasets import cifar10n_agreement, cifar100n_agreement
-from mnar.protocols import found, hold_out, split
+from mnar.protocols import as_labeled, hold_out, split
 from mnar.recipes import RECIPES, configure
-from mnar.run import load_data, make_split, make_trainer, new_run, resume_run
-from mnar.split_file import describe_split
-from mnar.train import Interrupted
+from mnar.run import new_run, resume_run
+from mnar.run.assemble import load_data, make_split, make_trainer
+from mnar.run.split_file import describe_split
+from mnar.training.trainer import Interrupted
 from mnar.types import DataSet, Selection, Split
 from tests.datasets.test_cifar import write_batch
-from tests.equality import assert_same_run
-from tests.watching import Watching
+from tests.support.equality import assert_same_run
+from tests.support.watching import Watching
 
 Arrays = dict[str, Any]
 UNLABELED, LEFT_OUT = -1, -2
@@ -122,9 +123,9 @@ def test_bad_labels_are_named(tmp_path: Path, other: Arrays, message: str) -> No
 def test_thinned_labels_are_as_many_as_asked_with_one_of_every_class_and_the_others_join_the_pool(
     targets: list[int], num_labels: int, include_labeled: bool, seed: int
 ) -> None:
-    whole = split(targets, found(5), seed=seed, include_labeled=True)
+    whole = split(targets, as_labeled(5), seed=seed, include_labeled=True)
     num_labels = min(num_labels, len(whole.labeled_index))
-    rows = split(targets, found(5, num_labels=num_labels), seed=seed, include_labeled=include_labeled)
+    rows = split(targets, as_labeled(5, num_labels=num_labels), seed=seed, include_labeled=include_labeled)
     assert rows.labeled_index.dtype == rows.unlabeled_index.dtype == np.int64
     assert len(rows.labeled_index) == num_labels
     assert (np.diff(rows.labeled_index) > 0).all()
@@ -135,28 +136,28 @@ def test_thinned_labels_are_as_many_as_asked_with_one_of_every_class_and_the_oth
 
 def test_thinning_keeps_every_label_equally_often_so_the_class_mix_stays_as_it_is() -> None:
     targets = [0] * 30 + [UNLABELED] * 20 + [1] * 10
-    draws = [split(targets, found(2, num_labels=20), seed=seed).labeled_index for seed in range(1000)]
+    draws = [split(targets, as_labeled(2, num_labels=20), seed=seed).labeled_index for seed in range(1000)]
     often = np.bincount(np.concatenate(draws), minlength=60) / 1000
     assert np.abs(often - np.repeat([1 / 2, 0, 1 / 2], [30, 20, 10])).max() < 0.07  # 4.4 standard deviations
 
 
 def test_only_a_class_that_would_have_no_label_comes_before_its_turn() -> None:
     targets = np.repeat([0, 1], [999, 1])
-    draws = [split(targets, found(2, num_labels=10), seed=seed).labeled_index for seed in range(50)]
+    draws = [split(targets, as_labeled(2, num_labels=10), seed=seed).labeled_index for seed in range(50)]
     assert all(999 in rows for rows in draws)
 
 
 def test_other_seeds_thin_otherwise() -> None:
     targets = np.arange(100) % 2
-    first, again, other = (split(targets, found(2, num_labels=20), seed=seed).labeled_index for seed in (1, 1, 2))
+    first, again, other = (split(targets, as_labeled(2, num_labels=20), seed=seed).labeled_index for seed in (1, 1, 2))
     assert first.tolist() == again.tolist() != other.tolist()
 
 
 def test_more_labels_than_there_are_or_fewer_than_classes_are_refused() -> None:
     with pytest.raises(ValueError, match="num_labels is 4, and 3 samples have a label; ask for as many or fewer"):
-        split([0, 1, 1, UNLABELED], found(2, num_labels=4), seed=0)
+        split([0, 1, 1, UNLABELED], as_labeled(2, num_labels=4), seed=0)
     with pytest.raises(ValueError, match="num_labels is 1 for 2 classes"):
-        found(2, num_labels=1)
+        as_labeled(2, num_labels=1)
 
 
 def assembled(folder: Path, *settings: str) -> tuple[RunConfig, DataSet, Split]:

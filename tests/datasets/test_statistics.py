@@ -5,7 +5,7 @@ import torch
 
 from mnar.datasets import statistics
 from mnar.datasets.statistics import mean_and_std
-from tests.little_memory import run_with_little_memory
+from tests.support.little_memory import run_with_little_memory
 
 
 def test_images_have_the_moments_of_their_values_over_255() -> None:

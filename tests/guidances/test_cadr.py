@@ -24,7 +24,7 @@ from mnar.learners import FixMatch, PiModel
 from mnar.types import Task
 from tests.reference.cadr import LiteralCADR
 
-FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures.json").read_text())
+FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "published_numbers.json").read_text())
 GIVEN, GOLDEN = FIXTURES["inputs"]["CADR"], FIXTURES["baselines"]["CADR"]
 NUM_CLASSES, NUM_UNLABELED, BATCH, BATCH_LABELED = 4, 37, 16, 8
 LABELS = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 3])

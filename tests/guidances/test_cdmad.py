@@ -14,12 +14,12 @@ from torch.testing import assert_close
 
 from mnar import distributed
 from mnar.augment import Augment
-from mnar.engine import Network
 from mnar.guidances import PRG, Chain
 from mnar.guidances.cdmad import CDMAD
 from mnar.learners import LEARNERS, FixMatch, Learner, MeanTeacher
 from mnar.models import SmallCNN
 from mnar.models.batch_norm import statistics_kept
+from mnar.training.engine import AutocastModel
 from mnar.types import Batch, Task
 from tests.reference.cdmad import refined
 
@@ -234,7 +234,7 @@ def test_the_batch_keeps_its_memory_format(memory_format: torch.memory_format) -
 
 def test_statistics_are_kept_through_a_watched_network_of_the_engine() -> None:
     model = make_model()
-    network = prepared().watch(Network(model, torch.device("cpu"), torch.bfloat16))
+    network = prepared().watch(AutocastModel(model, torch.device("cpu"), torch.bfloat16))
     before = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(("mean", "var"))}
     assert before
     with statistics_kept(network):
@@ -244,7 +244,7 @@ def test_statistics_are_kept_through_a_watched_network_of_the_engine() -> None:
 
 def test_a_network_under_autocast_measures_in_float32() -> None:
     guidance, model = prepared(), make_model().eval()
-    network = Network(model, torch.device("cpu"), torch.bfloat16)
+    network = AutocastModel(model, torch.device("cpu"), torch.bfloat16)
     guidance.watch(network)(torch.randn(6, *GREY))
     assert guidance.bias.dtype == torch.float32
     assert_close(guidance.bias, model(WHITE)[0].detach(), atol=0.1, rtol=0.05)

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mnar.guidances import DARP, GUIDANCES, PRG, Chain, Guidance, NoGuidance
 from mnar.types import Task
-from tests.equality import assert_same
+from tests.support.equality import assert_same
 
 NUM_CLASSES, NUM_UNLABELED, BATCH = 4, 30, 12
 

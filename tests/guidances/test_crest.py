@@ -24,7 +24,7 @@ from mnar.types import Predict, Selection, Task
 from tests.reference import crest as reference
 from tests.reference.distribution_alignment import LiteralAlignment
 
-FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures.json").read_text())
+FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "published_numbers.json").read_text())
 GOLDEN, GOLDEN_COUNTS = FIXTURES["baselines"]["CReST"], FIXTURES["counts"]["cadr/cifar10/gamma20"]
 NUM_UNLABELED, BATCH = 60, 16
 COUNTS = [3, 0, 20, 3, 8]  # neither sorted nor without ties and holes

@@ -20,10 +20,10 @@ from mnar import distributed
 from mnar.guidances import PRG, Chain
 from mnar.guidances.distribution_alignment import DistributionAlignment
 from mnar.types import Task
-from tests.drifting import drifting_batches
 from tests.reference.distribution_alignment import LiteralAlignment
+from tests.support.drifting import drifting_batches
 
-FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures.json").read_text())
+FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "published_numbers.json").read_text())
 NUM_CLASSES, NUM_UNLABELED, BATCH = 4, 37, 16
 TARGETS = {"uniform": (1.0, 1.0, 1.0, 1.0), "labeled": (5.0, 3.0, 1.0, 1.0), (0.1, 2.0, 0.7, 4.0): (0.1, 2.0, 0.7, 4.0)}
 AVERAGES: list[dict[str, Any]] = [{"window": 1}, {"window": 7}, {"window": 128}, {"ema": 0.0}, {"ema": 0.9}]

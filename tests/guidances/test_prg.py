@@ -22,7 +22,7 @@ from mnar.guidances import GUIDANCES, PRG
 from mnar.types import Task
 from tests.reference.prg import LiteralPRG
 
-FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures.json").read_text())
+FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "published_numbers.json").read_text())
 GOLDEN = {
     "code/prg": {"alpha": 1.0, "last": False},
     "code/last": {"alpha": 1.0, "last": True},

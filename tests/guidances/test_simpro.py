@@ -19,8 +19,8 @@ from mnar.guidances import NoGuidance
 from mnar.guidances.simpro import SMALLEST_SHARE, SimPro
 from mnar.learners import FixMatch, MixMatch
 from mnar.types import Batch, Task
-from tests.drifting import drifting_batches
 from tests.reference.simpro import LiteralSimPro, bayes, cross_entropy, label_shift_em
+from tests.support.drifting import drifting_batches
 
 NUM_CLASSES, NUM_UNLABELED, BATCH = 4, 37, 16
 LABELS = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 3])

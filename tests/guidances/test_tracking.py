@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 
 from mnar.guidances import PRG, Tracking
-from mnar.train import Trainer, train
+from mnar.training.trainer import Trainer, train
 from mnar.types import Task
-from tests.drifting import drifting_batches
-from tests.watching import Notes
+from tests.support.drifting import drifting_batches
+from tests.support.watching import Notes
 
 TASK = Task(num_classes=4, num_unlabeled=30, batch_unlabeled=12)
 

@@ -11,7 +11,7 @@ from mnar.learners.comatch import CoMatch
 from mnar.models import MLP
 from mnar.types import Batch, Task
 from tests.reference.comatch import LiteralCoMatch
-from tests.stand_ins import RecordedWithHeads, Told
+from tests.support.stand_ins import RecordedWithHeads, Told
 
 NUM_CLASSES, NUM_UNLABELED, BATCH_LABELED, BATCH_UNLABELED, DIM = 3, 20, 3, 6, 4
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, None, BATCH_LABELED, BATCH_UNLABELED)

@@ -8,7 +8,7 @@ from mnar.guidances import NoGuidance
 from mnar.learners import FixMatch, Supervised
 from mnar.types import Batch, Task
 from tests.reference.fixmatch import cross_entropy, fixmatch
-from tests.stand_ins import Dictated, Recorded
+from tests.support.stand_ins import Dictated, Recorded
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED = 4, 6, 30, 10
 THRESHOLD = 0.75  # a number that float32 holds, so a confidence can equal it

@@ -15,7 +15,7 @@ from mnar.learners.flexmatch import FlexMatch
 from mnar.models import SmallCNN
 from mnar.types import Batch, Task
 from tests.reference.flexmatch import LiteralFlexMatch
-from tests.stand_ins import Recorded, Told
+from tests.support.stand_ins import Recorded, Told
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED = 4, 6, 30, 10
 THRESHOLD = 0.75  # a number that float32 holds, so a confidence can equal it

@@ -7,12 +7,12 @@ import torch
 
 from mnar.guidances import NoGuidance
 from mnar.learners.mean_teacher import MeanTeacher
-from mnar.optim import Average
+from mnar.training.optimizer import Average
 from tests.learners.test_fixmatch import TASK
 from tests.learners.test_pi_model import soft_targets, two_draws
 from tests.reference.mean_teacher import MeanTeacherReference, Weights
 from tests.reference.pi_model import pi_model
-from tests.stand_ins import Dictated, Recorded
+from tests.support.stand_ins import Dictated, Recorded
 
 
 def weights_of(model: Recorded) -> Weights:

@@ -13,7 +13,7 @@ from mnar.learners.mixing import mix
 from mnar.learners.mixmatch import MixMatch
 from mnar.types import Batch, Task
 from tests.reference import mixmatch as literal
-from tests.stand_ins import Dictated, Recorded
+from tests.support.stand_ins import Dictated, Recorded
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED = 4, 6, 30, 10
 POOL = NUM_LABELED + 2 * BATCH_UNLABELED

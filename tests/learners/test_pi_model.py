@@ -9,7 +9,7 @@ from mnar.learners.pi_model import PiModel
 from mnar.types import Batch
 from tests.learners.test_fixmatch import NUM_CLASSES, NUM_UNLABELED, TASK, make_batch
 from tests.reference.pi_model import pi_model
-from tests.stand_ins import Dictated, Recorded
+from tests.support.stand_ins import Dictated, Recorded
 
 
 def two_draws() -> Batch:

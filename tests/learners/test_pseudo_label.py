@@ -7,7 +7,7 @@ from mnar.guidances import NoGuidance
 from mnar.learners.pseudo_label import PseudoLabel
 from tests.learners.test_fixmatch import TASK, THRESHOLD, confidences_around_the_threshold, make_batch
 from tests.reference.pseudo_label import pseudo_label
-from tests.stand_ins import Dictated, Recorded
+from tests.support.stand_ins import Dictated, Recorded
 
 
 @pytest.mark.parametrize("unlabeled_weight", [1.0, 0.25, 0.0])

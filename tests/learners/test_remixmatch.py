@@ -14,7 +14,7 @@ from mnar.learners.remixmatch import ReMixMatch, turn_by_quarters
 from mnar.models import Classifier
 from mnar.types import Batch, Task
 from tests.reference import remixmatch as literal
-from tests.stand_ins import Dictated
+from tests.support.stand_ins import Dictated
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED = 4, 6, 30, 10
 SIZE, NUM_FEATURES = 3, 5

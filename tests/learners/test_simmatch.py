@@ -11,7 +11,7 @@ from mnar.learners.simmatch import SimMatch
 from mnar.models import MLP
 from mnar.types import Batch, Task
 from tests.reference.simmatch import LiteralSimMatch
-from tests.stand_ins import RecordedWithHeads, Told
+from tests.support.stand_ins import RecordedWithHeads, Told
 
 NUM_CLASSES, NUM_UNLABELED, BATCH_LABELED, BATCH_UNLABELED, DIM = 3, 20, 6, 5, 4
 LABELS = [0, 2, 1, 0, 1, 0, 2]

@@ -18,7 +18,7 @@ from mnar.models import MLP, SmallCNN
 from mnar.types import Batch, Task
 from tests.reference import ups as reference
 from tests.reference.fixmatch import cross_entropy
-from tests.stand_ins import Dictated, Recorded
+from tests.support.stand_ins import Dictated, Recorded
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED, BATCH_UNLABELED, PASSES = 4, 6, 30, 8, 5
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, batch_labeled=NUM_LABELED, batch_unlabeled=BATCH_UNLABELED)

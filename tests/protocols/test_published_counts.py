@@ -9,7 +9,7 @@ import pytest
 from mnar.protocols import balanced, cadr, darp, own, split
 from mnar.types import Counts
 
-PUBLISHED = json.loads((Path(__file__).parents[1] / "fixtures.json").read_text())["counts"]
+PUBLISHED = json.loads((Path(__file__).parents[1] / "fixtures" / "published_numbers.json").read_text())["counts"]
 
 
 def per_class_of_the_unlabelled_loader(counts: Counts) -> tuple[int, ...]:

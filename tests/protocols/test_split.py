@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnar.assembly import load_data, make_split
 from mnar.protocols import cadr, own, split
 from mnar.recipes import configure
+from mnar.run.assemble import load_data, make_split
 from mnar.types import Counts
 from tests.datasets.test_cifar_n import write_cifar10n
 
@@ -85,7 +85,7 @@ def test_a_tensor_gives_the_split_of_the_array() -> None:
         ([0, 0, 1], Counts((-1, 1)), "class 0 was asked for -1 "),
         ([0, 1, 2], Counts((1, 1)), r"targets\[2\] is 2; .*0 to 1"),
         ([0, 1, 1], Counts((1, 1), (1,)), "2 labelled and 1 unlabelled classes"),
-        ([0, -1, 1], Counts((1, 1)), "some samples have no label already, .*; choose --protocol found"),
+        ([0, -1, 1], Counts((1, 1)), "some samples have no label already, .*; choose --protocol as_labeled"),
         ([0, -2, 1], Counts((1, 1)), r"targets\[1\] is -2"),
         ([0.0, 1.0, np.nan], Counts((1, 1)), r"targets\[2\] is nan"),
         ([0.0, 0.5, 1.0], Counts((1, 1)), r"targets\[1\] is 0.5"),
@@ -101,5 +101,5 @@ def test_bad_input_names_value_and_remedy(targets: list[object], counts: Counts,
 def test_people_s_labels_that_are_missing_already_cannot_be_drawn_and_the_remedy_is_named(tmp_path: Path) -> None:
     write_cifar10n(tmp_path)
     config = configure(dataset="cifar10n_agreement", data=str(tmp_path), protocol="cadr", settings=["protocol.gamma=2"])
-    with pytest.raises(ValueError, match=r"some samples have no label already.*choose --protocol found"):
+    with pytest.raises(ValueError, match=r"some samples have no label already.*choose --protocol as_labeled"):
         make_split(config, load_data(config))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mnar.config import RunConfig, own_guidance
+from mnar.config import RunConfig, default_guidance_of
 from mnar.datasets import DATASETS
 from mnar.learners import LEARNERS
 from mnar.protocols import PROTOCOLS
@@ -23,7 +23,7 @@ def test_every_recipe_resolves_to_what_its_name_says_and_survives_yaml(name: str
     table, _, method = name.split("/")
     assert table in TITLES
     learner, _, guidance = method.partition("+")
-    guidance = guidance.partition("-")[0] or own_guidance(learner)["name"]  # prg-steps-2 is a prg
+    guidance = guidance.partition("-")[0] or default_guidance_of(learner)["name"]  # prg-steps-2 is a prg
     assert (config.learner.name, config.guidance.name) == (learner, guidance)
 
 
@@ -123,7 +123,7 @@ def test_a_guidance_named_beside_a_learner_comes_after_what_the_learner_has(lear
         for chosen in ({"guidance": name}, {"settings": [f"guidance.name={name}"]}):
             guidance = guidance_of(learner=learner, **chosen)
             assert guidance["name"] == name
-            assert guidance.get("after") == (own_alignment(learner) if learner in ALIGNED else None)
+            assert guidance.get("preceded_by") == (own_alignment(learner) if learner in ALIGNED else None)
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -134,7 +134,7 @@ def test_no_guidance_can_be_asked_for(learner: str) -> None:
 
 @pytest.mark.parametrize(
     ("learner", "target", "window", "update"),
-    [("fixmatch", "labeled", 128, "after"), ("simmatch", "uniform", 32, "before")],
+    [("fixmatch", "labeled", 128, "preceded_by"), ("simmatch", "uniform", 32, "before")],
 )
 def test_a_chain_is_taken_as_given_with_the_learners_own_options(
     learner: str, target: str, window: int, update: str
@@ -167,18 +167,20 @@ def test_an_encoder_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest
     assert config.differences(elsewhere) == [], "where it lies is no part of the method"
 
 
-def test_a_learners_own_guidance_named_keeps_the_learners_options_and_takes_others() -> None:
+def test_a_learners_default_guidance_of_named_keeps_the_learners_options_and_takes_others() -> None:
     assert guidance_of(learner="simmatch", guidance="distribution_alignment") == own_alignment("simmatch")
     assert guidance_of(learner="simmatch", settings=["guidance.window=5"]) == {**own_alignment("simmatch"), "window": 5}
 
 
 def test_settings_reach_into_a_chain() -> None:
     chosen = {"learner": "comatch", "guidance": "prg"}
-    guidance = guidance_of(**chosen, settings=["guidance.alpha=3", "guidance.after.window=64"])
-    assert (guidance["alpha"], guidance["after"]) == (3.0, {**own_alignment("comatch"), "window": 64})
-    assert "after" not in guidance_of(**chosen, settings=["guidance.after=null"])
-    alone = guidance_of(learner="fixmatch", guidance="prg", settings=["guidance.after.name=distribution_alignment"])
-    assert alone["after"]["name"] == "distribution_alignment"
+    guidance = guidance_of(**chosen, settings=["guidance.alpha=3", "guidance.preceded_by.window=64"])
+    assert (guidance["alpha"], guidance["preceded_by"]) == (3.0, {**own_alignment("comatch"), "window": 64})
+    assert "preceded_by" not in guidance_of(**chosen, settings=["guidance.preceded_by=null"])
+    alone = guidance_of(
+        learner="fixmatch", guidance="prg", settings=["guidance.preceded_by.name=distribution_alignment"]
+    )
+    assert alone["preceded_by"]["name"] == "distribution_alignment"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,10 @@ def test_settings_reach_into_a_chain() -> None:
         ({"learner": "fixmatch+prg"}, r"unknown learner 'fixmatch\+prg'; choose from"),
         ({"settings": ["guidance.name=[prg]"]}, r"unknown guidance \"\['prg'\]\"; choose from"),
         ({"settings": ["learner.name=3"]}, "unknown learner '3'; choose from"),
-        ({"guidance": "prg", "settings": ["guidance.after.window=64"]}, r"section guidance\.after needs a name"),
+        (
+            {"guidance": "prg", "settings": ["guidance.preceded_by.window=64"]},
+            r"section guidance\.preceded_by needs a name",
+        ),
         (
             {"guidance": "prg", "settings": ["guidance.alpha.x=3"]},
             r"guidance prg\.alpha is {'x': 3}; expected a number",
@@ -337,7 +342,7 @@ def test_configuring_changes_no_recipe() -> None:
     before = tables()
     configure(recipe="table1/cifar10-cadr-g20/fixmatch", iterations=3, data="x", settings=["protocol.gamma=5"])
     configure(dataset="digits", iterations=3, settings=["augment.padding=0"])
-    configure(learner="simmatch", guidance="prg", settings=["guidance.after.window=3", "train.batch_labeled=8"])
+    configure(learner="simmatch", guidance="prg", settings=["guidance.preceded_by.window=3", "train.batch_labeled=8"])
     configure(learner="ups", settings=["model.dropout=0.5", "train.ema=0.3"])
     assert tables() == before
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from mnar.config import RunConfig
-from mnar.part_list import recipe_lines
 from mnar.protocols import PROTOCOLS
 from mnar.recipes import configure
 from mnar.recipes.paper import PAPER, TITLES
 from mnar.recipes.printed_table import balanced, cadr, recipes_of
 from mnar.recipes.recipe import Recipe
+from mnar.terminal.listing import recipe_lines
 from mnar.types import Counts
 
 NUM_CLASSES = {"cifar100": 100, "mini_imagenet": 100, "cifar10": 10, "mnist_tabular": 10}

@@ -13,8 +13,9 @@ from mnar.recipes import RECIPES, configure
 from mnar.recipes.paper import PAPER
 from mnar.recipes.paper import TITLES as PAPER_TITLES
 from mnar.recipes.suites import SUITES, TITLES
-from mnar.run import load_data, make_split, new_run
-from mnar.run_files import read_metrics
+from mnar.run import new_run
+from mnar.run.assemble import load_data, make_split
+from mnar.run.folder import RunFolder
 from mnar.types import Counts
 
 DIGITS = [name for name in SUITES if name.startswith("digits/")]
@@ -83,4 +84,4 @@ def test_the_methods_of_a_setting_differ_in_their_guidance_alone(table: str, lea
 )
 def test_the_smallest_pool_is_enough_for_every_step(name: str, settings: list[str], tmp_path: Path) -> None:
     new_run(configure(recipe=name, iterations=3, settings=settings), tmp_path / "run")
-    assert read_metrics(tmp_path / "run")[-1]["step"] == 3
+    assert RunFolder(tmp_path / "run").evaluations()[-1]["step"] == 3

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mnar.report import Method, Run, by_setting
-from mnar.report.record import Floats
+from mnar.report import Method, by_setting
 from mnar.report.style import svg
+from mnar.run.reader import Floats, Run
 
 
 def methods_of(runs: Sequence[Run]) -> list[Method]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from mnar.report import Run
+from mnar.run.reader import Run
 
 METHODS = (("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("fixmatch", "prg_last"))
 OPTIONS: dict[str, dict[str, float]] = {

@@ -3,8 +3,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer, ErrorbarContainer
 
-from mnar.report import Run, by_setting
+from mnar.report import by_setting
 from mnar.report.comparisons import bars_by_setting, label_distributions, sweeps
+from mnar.run.reader import Run
 from tests.report.drawn import tick_labels, words
 from tests.report.made_up import run_with
 
@@ -134,7 +135,7 @@ def test_two_sweeps_of_one_method_are_told_apart_by_what_differs_between_them() 
 def test_sweeps_of_a_method_on_two_data_sets_of_ones_own_are_told_apart_by_them() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (0.1, 1.0, 3.0) for _ in range(2)]
     for i, run in enumerate(runs):
-        run.config["dataset"]["name"], run.split["dataset"] = "own", ("birds", "survey")[i % 2]
+        run.config["dataset"]["name"], run.split["dataset"] = "own_data", ("birds", "survey")[i % 2]
     figure = sweeps(by_setting(runs))
     assert figure is not None
     assert list(lines_of(figure.axes[0])) == ["fixmatch + prg (dataset=birds)", "fixmatch + prg (dataset=survey)"]

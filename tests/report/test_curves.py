@@ -3,9 +3,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 
-from mnar.report import Run
 from mnar.report.curves import learning_curves, pseudo_label_health
 from mnar.report.style import svg
+from mnar.run.reader import Run
 from tests.report.drawn import methods_of
 from tests.report.made_up import run_with
 

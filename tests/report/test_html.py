@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from mnar.recipes import configure
 from mnar.recipes.paper import PAPER
-from mnar.report import Run, by_setting, comparisons, curves, html, read_run, write_report
+from mnar.report import by_setting, comparisons, curves, html, write_report
+from mnar.run.reader import Run, read_run
 from tests.report.drawn import words
 from tests.report.made_up import METHODS, run_with, write_run
 

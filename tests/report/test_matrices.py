@@ -1,7 +1,7 @@
 import numpy as np
 
-from mnar.report import Run
 from mnar.report.matrices import confusion_matrices, pseudo_label_confusion, transition_matrices
+from mnar.run.reader import Run
 from tests.report.drawn import cells, methods_of, tick_labels
 from tests.report.made_up import run_with
 

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnar.report import Run, by_setting
+from mnar.report import by_setting
 from mnar.report.methods import protocol_name
+from mnar.run.reader import Run
 from tests.report.drawn import methods_of
 from tests.report.made_up import ALIGNED, run_with
 
@@ -93,8 +94,8 @@ def test_chains_with_equal_labels_are_told_apart_by_the_options_within_them() ->
         for window, other in ((32, 128), (64, 16))
     ]
     assert names(runs)["cadr γ=20"] == [
-        "simmatch + prg (guidance.window=128, guidance.after.window=32)",
-        "simmatch + prg (guidance.window=16, guidance.after.window=64)",
+        "simmatch + prg (guidance.window=128, guidance.preceded_by.window=32)",
+        "simmatch + prg (guidance.window=16, guidance.preceded_by.window=64)",
     ]
 
 
@@ -107,10 +108,10 @@ def test_chains_with_equal_labels_are_told_apart_by_the_options_within_them() ->
         ),
         (
             [
-                {"window": here, "after": {"name": "none", "window": before}}
+                {"window": here, "preceded_by": {"name": "none", "window": before}}
                 for here, before in ((1, 1), (1, 2), (2, 1))
             ],
-            ["fixmatch + prg", "fixmatch + prg (guidance.after.window=2)", "fixmatch + prg (guidance.window=2)"],
+            ["fixmatch + prg", "fixmatch + prg (guidance.preceded_by.window=2)", "fixmatch + prg (guidance.window=2)"],
         ),
         (
             [{"alpha": 1 / 3}, {"alpha": 0.333333}],

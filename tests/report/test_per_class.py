@@ -6,9 +6,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
-from mnar.report import Run, read_run
 from mnar.report.curves import learning_curves
 from mnar.report.per_class import class_shares, precision_and_recall, pseudo_label_errors
+from mnar.run.reader import Run, read_run
 from tests.report.drawn import cells, methods_of, tick_labels, words
 from tests.report.made_up import METHODS, run_with, write_run
 

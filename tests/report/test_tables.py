@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from mnar.report import Spread, by_setting, how_fast, read_run, read_runs, summary
+from mnar.report import Spread, by_setting, how_fast, summary
 from mnar.report.tables import is_short, run_rows, settings
+from mnar.run.reader import read_run, read_runs
 from tests.report.drawn import methods_of
 from tests.report.made_up import run_with, write_run
 

@@ -1,4 +1,5 @@
-from mnar.report import Run, what_changed
+from mnar.report import what_changed
+from mnar.run.reader import Run
 from tests.report.made_up import run_with
 
 
@@ -92,7 +93,7 @@ def test_what_prg_adds_to_a_guidance_that_the_learner_has_is_told() -> None:
         "Against simmatch without distribution_alignment, simmatch without distribution_alignment + prg in one seed"
     )
     assert what_changed([plain, prg_alone]) == what_changed([without, chained]) == "", "the alignment differs too"
-    chained.config["guidance"]["after"] = {**aligned, "window": 64}
+    chained.config["guidance"]["preceded_by"] = {**aligned, "window": 64}
     assert what_changed([plain, chained]) == "", "its window differs too"
 
 

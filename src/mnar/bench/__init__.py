@@ -4,6 +4,5 @@ from mnar.bench.bench import Bench
 from mnar.bench.cell import Cell, choose, first_like
 from mnar.bench.files import RESULTS, write_results
 from mnar.bench.run_result import RunResult
-from mnar.bench.terminal import shown
 
-__all__ = ["RESULTS", "Bench", "Cell", "RunResult", "choose", "first_like", "shown", "write_results"]
+__all__ = ["RESULTS", "Bench", "Cell", "RunResult", "choose", "first_like", "write_results"]

@@ -15,12 +15,13 @@ from pathlib import Path
 import torch
 
 from mnar.bench.cell import Cell, choose, first_like
+from mnar.bench.parallel import check_reusable, num_cores, run_all
 from mnar.bench.run_result import FAILED, RunResult, in_a_line, keep_result, kept_result, note_failure, result_of
 from mnar.config import RunConfig
-from mnar.folder import locked, read_config
 from mnar.recipes import RECIPES, configure
-from mnar.run_files import MODEL
-from mnar.side_by_side import check_reusable, num_cores, run_all
+from mnar.run import RunFolder
+from mnar.run.file_names import MODEL
+from mnar.run.lock import locked
 
 RUNS, SEED = "runs", "seed-"
 
@@ -77,7 +78,7 @@ class Bench:
         if iterations is None and not settings:
             for path in bench.configs:
                 with suppress(ValueError, FileNotFoundError):  # damaged, which `cells` tells, or not begun
-                    bench.configs[path] = read_config(path)
+                    bench.configs[path] = RunFolder(path).config()
         return bench
 
     def run(

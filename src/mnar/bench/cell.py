@@ -12,10 +12,10 @@ from typing import Any
 
 from mnar.bench.run_result import RunResult
 from mnar.config import RunConfig
-from mnar.evaluate import Headline
 from mnar.recipes import RECIPES, TITLES, Recipe, configure, no_recipe
 from mnar.report import Spread, over_runs
-from mnar.run_files import CONFIG
+from mnar.run.file_names import CONFIG
+from mnar.training.evaluation import Headline
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mnar.atomic_write import write_atomically
 from mnar.bench.cell import Cell
 from mnar.bench.rows import (
     HEADINGS,
@@ -23,10 +24,10 @@ from mnar.bench.rows import (
     what_is_missing,
 )
 from mnar.bench.run_result import RunResult
-from mnar.checkpoint import write_atomically
-from mnar.evaluate import Headline
 from mnar.recipes import TITLES
-from mnar.report import read_run, render
+from mnar.report import render
+from mnar.run.reader import read_run
+from mnar.training.evaluation import Headline
 
 RESULTS = "results"
 PerClass = list[dict[str, Any]]  # for each step that the paper printed: ours and its own

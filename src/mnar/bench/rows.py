@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mnar.bench.cell import Cell
-from mnar.evaluate import HEADLINE_EVALUATIONS, Headline
 from mnar.recipes import TITLES
 from mnar.report import OF_SHORT_RUNS
+from mnar.training.evaluation import HEADLINE_EVALUATIONS, Headline
 
 NONE = "–"
 HOW_TO_READ = (

@@ -13,12 +13,13 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
-from mnar.checkpoint import write_atomically
+from mnar.atomic_write import write_atomically
+from mnar.bench.parallel import check_reusable
 from mnar.config import RunConfig, settings_of
-from mnar.evaluate import Headline, headline
-from mnar.report import how_fast, is_short, read_run
-from mnar.run_files import MODEL, read_metrics
-from mnar.side_by_side import check_reusable
+from mnar.report import how_fast, is_short
+from mnar.run import RunFolder, read_run
+from mnar.run.file_names import MODEL
+from mnar.training.evaluation import Headline, headline
 
 RESULT, FAILED = ".json", ".failed"
 
@@ -56,7 +57,7 @@ def result_of(path: Path, config: RunConfig) -> RunResult | None:
     if kept is not None:
         return kept
     check_reusable(path, config)
-    return _read_result(path) if (path / MODEL).exists() or read_metrics(path) else None
+    return _read_result(path) if (path / MODEL).exists() or RunFolder(path).evaluations() else None
 
 
 def keep_result(path: Path, config: RunConfig) -> None:

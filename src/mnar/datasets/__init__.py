@@ -10,7 +10,7 @@ from mnar.datasets.mini_imagenet import mini_imagenet
 from mnar.datasets.mnist import mnist
 from mnar.datasets.mnist_tabular import mnist_tabular
 from mnar.datasets.npz import npz
-from mnar.datasets.own import own
+from mnar.datasets.own_data import own_data
 from mnar.types import DataSet
 
 DATASETS: dict[str, Callable[..., DataSet]] = {
@@ -24,7 +24,7 @@ DATASETS: dict[str, Callable[..., DataSet]] = {
     "mnist_tabular": mnist_tabular,
     "mini_imagenet": mini_imagenet,
     "npz": npz,
-    "own": own,
+    "own_data": own_data,
 }
 
 __all__ = [
@@ -39,5 +39,5 @@ __all__ = [
     "mnist",
     "mnist_tabular",
     "npz",
-    "own",
+    "own_data",
 ]

@@ -13,7 +13,7 @@ import torch
 from mnar.datasets.cifar_pickle import read_pickle
 from mnar.datasets.labels import class_labels
 from mnar.datasets.locate import Layout, locate
-from mnar.inputs.arrays import read_npz
+from mnar.datasets.npz_file import read_npz
 from mnar.types import DataSet
 
 Pair = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]  # images and labels

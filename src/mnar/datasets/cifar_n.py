@@ -15,7 +15,7 @@ import torch
 from mnar.datasets.cifar import cifar10, cifar100
 from mnar.datasets.labels import class_labels
 from mnar.datasets.locate import Layout, locate
-from mnar.inputs.arrays import read_npz
+from mnar.datasets.npz_file import read_npz
 from mnar.types import DataSet
 
 Labels = npt.NDArray[np.int64]

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 
 from mnar.datasets.labels import class_labels
+from mnar.datasets.npz_file import read_npz, samples
 from mnar.datasets.statistics import mean_and_std
-from mnar.inputs.arrays import read_npz, samples
 from mnar.types import DataSet
 
 NEEDED = ("x_train", "y_train", "x_test", "y_test")

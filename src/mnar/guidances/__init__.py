@@ -1,4 +1,4 @@
-"""How a pseudo-label is rectified before it is used."""
+"""Guidances: plug-ins that rectify a pseudo-label before the learner uses it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ GUIDANCES: dict[str, Callable[..., Guidance]] = {
     "crest": CReST,
     "crest_plus": partial(CReST, align=True),
     "prg": PRG,
-    "prg_last": partial(PRG, last=True, alpha=3.0),  # the published README's setting
+    "prg_last": partial(PRG, last=True, alpha=3.0),  # alpha as in the published README
     "simpro": SimPro,
     "cdmad": CDMAD,
 }
 
 
 def class_of(make: Callable[..., Guidance]) -> type[Guidance]:
-    """Of an entry of the table, which may be a class with some of its options set."""
+    """Return the class of an entry of GUIDANCES, which is a class or a `partial` of a class with some options set."""
     made = make.func if isinstance(make, partial) else make
     assert isinstance(made, type)
     return made

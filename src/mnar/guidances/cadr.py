@@ -1,18 +1,19 @@
 """CADR: class-aware doubly robust learning (Hu et al., ICLR 2022).
 
-Keep a running estimate of how common each class is in the unlabelled pool; put it inside the log of the labelled loss,
-so that labels teach the pool's predictions too; and ask less confidence of the pseudo-labels of a rare class.
+CADR keeps a moving average of how common each class is in the unlabelled pool. It puts this class prior inside the
+logarithm of the labelled loss, so that the labelled loss also trains the predictions for the pool, and it lowers the
+confidence threshold for pseudo-labels of rare classes.
 
     paper    here                      meaning
-    pi       prior                     running mean of the predictions for the weak views
+    pi       prior                     moving average of the predictions for the weak views
     P        probs                     predictions for the weak views of this batch
     w        least_norm_weight()       pi pinv(P), clipped: w P is near pi, but has a gradient to the weak logits
     s_i      log_rarity()              1 / (w P)[y_i], scaled to mean 1 over the labelled batch
     L_CAP    cap                       mean( CE_i - log s_i )
-    L_supp   supp                      mean( log s_i of the predicted class, where that is confident )
+    L_supp   supp                      mean( log s_i of the predicted class, 0 where the prediction is not confident )
     tau_c    threshold()               tau (pi_c / max pi)^beta, for L_CAI, the learner's unlabelled loss
 
-As in the released code; docs/methods/cadr.md says where not, and why.
+The implementation follows the released code. docs/methods/cadr.md says where it does not, and why.
 """
 
 from __future__ import annotations
@@ -28,19 +29,23 @@ from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.types import Task
 
-SMALLEST_PRIOR = 1e-8  # where clipping w left nothing of a class
-DOUBLINGS = 22  # half of a direction with 1/2460 of the largest singular value passes; the release cuts off at 1/1880
+SMALLEST_PRIOR = 1e-8  # of a class; w P can become 0 when w is clipped, and its logarithm must stay finite
+DOUBLINGS = 22  # a singular value of 1/2460 of the largest passes by half; the released code cuts off at 1/1880
 
 
 class CADR(Guidance):
-    """q = CADR(task)(probs, index), once a step; itself only with a learner that calls `supervised` and `threshold`.
+    """Estimate the class prior of the pool, and use it in the labelled loss and in the confidence thresholds.
 
-    momentum             of the prior
-    beta                 how much lower the threshold of a rare class is; 0: not at all
-    weight_limit         the largest entry of w
-    labeled_threshold    tau for the labelled samples in L_supp; the pool's is the learner's own
-    labeled_loss         "doubly_robust": L_CAP + L_supp, as released; or classical "inverse_propensity" weighting:
-                         CE_i over the share of its class that is labelled, with mean weight 1 over the batch
+    Call `q = guidance(probs, index)` once per step, where `guidance = CADR(task)`. The pseudo-labels stay unchanged:
+    CADR has an effect only if the learner also calls `supervised` and `threshold`.
+
+    momentum             decay of the moving average of the prior, per step
+    beta                 the larger, the lower the threshold of a rare class; 0: the same threshold for every class
+    weight_limit         the largest entry of w; larger entries are clipped
+    labeled_threshold    tau for the labelled samples in L_supp; the unlabelled loss uses the learner's own tau
+    labeled_loss         "doubly_robust": L_CAP + L_supp, as in the released code; or "inverse_propensity", the
+                         classical weighting: CE_i divided by the share of its class that is labelled, with mean
+                         weight 1 over the batch
     """
 
     paper = "Hu et al., ICLR 2022"
@@ -62,13 +67,17 @@ class CADR(Guidance):
     ) -> None:
         super().__init__(task)
         if not 0 <= momentum < 1:
-            raise ValueError(f"momentum is {momentum}; that of an average lies in [0, 1), e.g. 0.99")
+            raise ValueError(f"momentum is {momentum}; the decay of an average must be in [0, 1). Choose e.g. 0.99")
         if not 0 <= beta < math.inf:
-            raise ValueError(f"beta is {beta}; it must be finite and not negative (released: 0.5; 0: one threshold)")
+            raise ValueError(
+                f"beta is {beta}; it must be finite and not negative. Choose e.g. 0.5, or 0 for a single threshold"
+            )
         if not 0 < weight_limit < math.inf:
-            raise ValueError(f"weight_limit is {weight_limit}; it must be finite and positive (released: 5)")
+            raise ValueError(f"weight_limit is {weight_limit}; the limit must be finite and positive. Choose e.g. 5")
         if not 0 <= labeled_threshold <= 1:
-            raise ValueError(f"labeled_threshold is {labeled_threshold}; a confidence lies in [0, 1], e.g. 0.95")
+            raise ValueError(
+                f"labeled_threshold is {labeled_threshold}; a confidence must be in [0, 1]. Choose e.g. 0.95"
+            )
         if labeled_loss not in ("doubly_robust", "inverse_propensity"):
             raise ValueError(
                 f"unknown labeled_loss {labeled_loss!r}; choose from ['doubly_robust', 'inverse_propensity']"
@@ -79,17 +88,19 @@ class CADR(Guidance):
         k = task.num_classes
         self.register_buffer("prior", torch.full((k,), 1 / k))
         if self.by_inverse_propensity:
-            # 1 at least: a class without labels may gain some by pseudo-labels
+            # At least 1: pseudo-labels may add samples of a class without labels, and its weight must stay finite.
             self.register_buffer("labeled_counts", task.labeled_counts.clamp(min=1), persistent=False)
 
     @torch.no_grad()
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        """Update the prior with the predictions, and return the predictions unchanged."""
         self.check(probs, index)
         probs = probs.detach().float()
         self.prior.copy_(self._prior_after(probs))
         return probs
 
     def supervised(self, logits: Tensor, y: Tensor, logits_weak: Tensor) -> Tensor:
+        """Return L_CAP + L_supp, or the loss weighted by inverse propensity, as `labeled_loss` says."""
         if self.by_inverse_propensity:
             return self._inverse_propensity_loss(logits, y)
         probs = logits_weak.float().softmax(1)
@@ -100,7 +111,7 @@ class CADR(Guidance):
         relative = self._relative_threshold(self._prior_after(probs.detach()))
         is_sure = confidence >= self.labeled_threshold * relative[guess]
 
-        # s_i depends on the class alone, so the shares of the classes make the means over the samples.
+        # s_i depends only on the class, so a mean over samples is a sum over classes weighted by their shares.
         k = self.task.num_classes
         classes = torch.stack([y, guess, torch.where(is_sure, guess, k)])
         shares = F.one_hot(classes, k + 1).mean(1, dtype=torch.float32)[:, :k]
@@ -110,6 +121,7 @@ class CADR(Guidance):
         return cap + supp
 
     def threshold(self, q: Tensor, tau: float | Tensor) -> Tensor:
+        """Return tau_c of the class c of each pseudo-label, [n]: the rarer the class, the lower the threshold."""
         return tau * self._relative_threshold(self.prior)[q.argmax(1)]
 
     def estimates(self) -> dict[str, Tensor]:
@@ -119,36 +131,41 @@ class CADR(Guidance):
         return {"lowest_relative_threshold": self._relative_threshold(self.prior).min()}
 
     def _prior_after(self, probs: Tensor) -> Tensor:
-        """pi once this batch is part of it, [k]."""
+        """Return pi after the update by this batch, [k]."""
         mean = distributed.gather(probs.mean(0, keepdim=True)).mean(0)
-        mean = torch.where(mean.isnan(), self.prior, mean)  # one overflow upstream must not blind the average
+        mean = torch.where(mean.isnan(), self.prior, mean)  # one overflow upstream must not destroy the average
         return self.prior.lerp(mean, 1 - self.momentum)
 
     def _relative_threshold(self, prior: Tensor) -> Tensor:
-        """What the threshold of each class is multiplied by, [k]: 1 for the most common one."""
+        """Return the factor of the threshold of each class, [k]; it is 1 for the most common class."""
         return (prior / prior.max()) ** self.beta
 
     def _inverse_propensity_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The propensity of class c, p(labelled | c), is its labelled count over pi_c, up to a factor that cancels."""
+        """Return the mean of CE_i / p(labelled | y_i), with the weights scaled to mean 1 over the batch.
+
+        The propensity p(labelled | c) is the number of labels of class c divided by pi_c, up to a factor that cancels.
+        """
         weight = (self.prior.clamp(min=SMALLEST_PRIOR) / self.labeled_counts)[y]
         return (weight / weight.mean() * F.cross_entropy(logits, y, reduction="none")).mean()
 
 
 def least_norm_weight(target: Tensor, rows: Tensor) -> Tensor:
-    """target @ pinv(rows): the smallest w for which w @ rows comes nearest to the target; [k], [n, k] -> [n].
+    """Return target @ pinv(rows), the smallest w for which w @ rows is nearest to the target: [k], [n, k] -> [n].
 
-    Descent from w = 0 on |w @ rows - target|^2 tends to it, while directions of `rows` that are all but absent stay
-    at 0 for long: their singular value counts squared. Such w is u @ rows.T, and a step is the affine map
+    Gradient descent on |w @ rows - target|^2 from w = 0 tends to this w. Directions of `rows` with a tiny singular
+    value stay near 0 for long, because the singular value enters squared. Every iterate has the form w = u @ rows.T,
+    and a step is the affine map
 
         u  ->  u - (u @ gram - target) / bound        gram = rows.T @ rows
 
-    so that 2^22 steps are the 22nd squaring of one [k + 1, k + 1] matrix. Unlike pinv and its SVD, that neither waits
-    for the host nor jumps where a singular value crosses a limit. In float64, since squaring doubles each error.
+    Therefore 2^22 steps are 22 squarings of one [k + 1, k + 1] matrix. In contrast to pinv, which needs an SVD, this
+    causes no host sync, and the result does not jump where a singular value crosses a limit. The matrix is float64,
+    because each squaring doubles the relative error.
     """
     k = len(target)
     rows = rows.double()
     gram = rows.T @ rows
-    bound = gram.sum(1).max()  # of a matrix without negative entries: its largest eigenvalue is no larger
+    bound = gram.sum(1).max()  # the largest row sum of a non-negative matrix bounds its largest eigenvalue
     step = torch.eye(k + 1, dtype=torch.float64, device=rows.device)
     step[:k, :k] -= gram / bound
     step[k, :k] = target / bound
@@ -157,6 +174,6 @@ def least_norm_weight(target: Tensor, rows: Tensor) -> Tensor:
 
 
 def log_rarity(prior: Tensor, shares: Tensor) -> Tensor:
-    """log s of each class, for batches in which the classes have these shares: [k], [m, k] -> [m, k]."""
-    mean = shares @ prior.reciprocal()  # of 1 / prior over a batch
+    """Return log s of each class for m batches with the given class shares: [k], [m, k] -> [m, k]."""
+    mean = shares @ prior.reciprocal()  # mean of 1 / prior over each batch
     return -(prior.log() + mean.log().unsqueeze(1))

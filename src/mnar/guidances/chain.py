@@ -1,4 +1,4 @@
-"""Several guidances, one after the other: each rectifies what the one before it made."""
+"""A chain of guidances: each guidance rectifies the pseudo-labels that the guidance before it returns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from torch import Tensor, nn
 from mnar.guidances.guidance import Guidance
 from mnar.types import Predict, Selection
 
-ONE_AT_MOST = ("supervised", "refresh", "relabel")  # hooks whose results do not combine
+ONE_AT_MOST = ("supervised", "refresh", "relabel")  # hooks that only one stage may use, as results do not combine
 
 
 class Chain(Guidance):
-    """`Chain(a, b)(p, i)` is `b(a(p, i), i)`; hooks are passed on in the same order."""
+    """A guidance that applies its stages in order: `Chain(a, b)(p, i)` is `b(a(p, i), i)`.
+
+    Hooks go through the stages in the same order, except those in ONE_AT_MOST, which only one stage may need. A chain
+    inside a chain is replaced by its stages.
+    """
 
     paper = "several"
 
@@ -25,14 +29,17 @@ class Chain(Guidance):
         super().__init__(stages[0].task)
         sizes = {(stage.task.num_classes, stage.task.num_unlabeled) for stage in stages}
         if len(sizes) > 1:
-            raise ValueError(f"the guidances of a chain have other tasks: (classes, samples) {sorted(sizes)}; give one")
+            raise ValueError(
+                "the guidances of a chain must have the same task, but some have other tasks: "
+                f"(num_classes, num_unlabeled) is {sorted(sizes)}; give every guidance the same Task"
+            )
         self.stages: Iterable[Guidance] = nn.ModuleList(stages)  # type: ignore[assignment]
         self._of_hook = {hook: _stage_with(hook, stages) for hook in ONE_AT_MOST}
         if {"relabel", "supervised"} <= self.needs:
             names = " and ".join(type(stage).__name__ for stage in stages if stage.needs & {"relabel", "supervised"})
             raise ValueError(
-                f"{names} cannot be chained: one changes the labelled set between generations, the other knows the "
-                "labels given; choose one of them"
+                f"{names} cannot be chained: one changes the labelled set between generations, the other uses only "
+                "the given labels; choose one of them"
             )
         self.generations = self._of_hook["relabel"].generations
         self.refresh_every = self._of_hook["refresh"].refresh_every
@@ -89,7 +96,7 @@ class Chain(Guidance):
         return self._named([stage.matrices() for stage in self.stages])
 
     def _named(self, of_stages: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """All of them by name; a name that a stage before has already gets the number of its own."""
+        """Merge the dictionaries of all stages, and number a name that an earlier stage has, e.g. "transitions_2"."""
         named: dict[str, Tensor] = {}
         for number, of_stage in enumerate(of_stages, start=1):
             for name, value in of_stage.items():
@@ -98,7 +105,7 @@ class Chain(Guidance):
 
 
 def _stage_with(hook: str, stages: tuple[Guidance, ...]) -> Guidance:
-    """The one that acts by it; where none does, any will do."""
+    """Return the stage that needs the hook; if none does, the first stage, whose hook has the default behaviour."""
     having = [stage for stage in stages if hook in stage.needs]
     if len(having) > 1:
         names = [type(stage).__name__ for stage in having]

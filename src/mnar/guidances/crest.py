@@ -1,17 +1,17 @@
 """CReST and CReST+: class-rebalancing self-training (Wei et al., CVPR 2021).
 
-Train in generations, each a fresh network: between two of them label the unlabelled set, and let the surest samples
-join the labelled set, all of them in the class with the fewest labels, few in those with many.
+CReST trains in generations, each of them with a fresh network. Between two generations the model labels the unlabelled
+set, and the most confident samples join the labelled set: many in classes with few labels, few in classes with many.
 
     paper    here                meaning
-    N_l      counts              labels of a class, the l-th by their number of the L that have any
-    mu_l     sampling_rates()    (N_{L+1-l} / N_1)^alpha: the share of the samples predicted as l that join
+    N_l      counts              number of labels of the class with the l-th most labels, of L classes with labels
+    mu_l     sampling_rates()    (N_{L+1-l} / N_1)^alpha: the share of the samples predicted as that class that join
     g, G     generation, generations
     t_g      tempering           1 - g/(G-1) (1 - t_min): how much of the labels' imbalance CReST+ keeps
-    p_data   labeled_shares      the class shares of the labelled set
-             target              Normalize(p_data^t_g): what CReST+ aligns predictions with
+    p_data   labeled_shares      the class distribution of the labelled set
+             target              Normalize(p_data^t_g): the distribution that CReST+ aligns predictions with
 
-Where the paper and its published code differ, docs/methods/crest.md says which is followed and why.
+The paper and its published code differ. docs/methods/crest.md says which of them this implementation follows, and why.
 """
 
 from __future__ import annotations
@@ -25,17 +25,22 @@ from mnar.guidances.distribution_alignment import DistributionAlignment
 from mnar.guidances.guidance import Guidance
 from mnar.types import Predict, Selection, Task
 
-ROUNDING = 1e-6  # a whole number stays one: 13 * (1728 / 2197) ** (1 / 3) is 11.999999999999998
+ROUNDING = 1e-6  # added before rounding down: 13 * (1728 / 2197) ** (1 / 3) gives 11.999999999999998, not 12
 
 
 class CReST(Guidance):
-    """q = CReST(task)(probs, index), once a step; relabel(predict, generation) between generations.
+    """Train in generations, and move confident samples of classes with few labels to the labelled set in between.
 
-    generations    how many networks are trained, one after another
-    alpha          0: all samples join; the larger, the fewer in classes with many labels
-    align          CReST+: whether predictions are aligned, in each generation with a flatter target
-    t_min          the tempering of the last generation; 1: the labelled shares, 0: uniform
-    window         how many batches the alignment's running prediction looks back
+    Call `q = guidance(probs, index)` once per step, where `guidance = CReST(task)`, and
+    `guidance.relabel(predict, generation)` between two generations.
+
+    generations    number of networks that are trained one after another
+    alpha          exponent of the sampling rates. 0: all samples join; the larger, the fewer samples join in classes
+                   with many labels
+    align          True: CReST+, which also aligns predictions, in each generation with a flatter target
+    t_min          tempering of the last generation. 1: the target stays the class distribution of the labels; 0: the
+                   last target is uniform
+    window         number of recent batches that the running prediction of the alignment averages
     """
 
     paper = "Wei et al., CVPR 2021"
@@ -56,11 +61,15 @@ class CReST(Guidance):
     ) -> None:
         super().__init__(task)
         if generations < 1:
-            raise ValueError(f"generations is {generations}; at least 1 network is trained (the published code: 6)")
+            raise ValueError(
+                f"generations is {generations}; CReST trains at least 1 network (the published code uses 6)"
+            )
         if not 0 <= alpha < math.inf:
             raise ValueError(f"alpha is {alpha}; the exponent of the sampling rates must be finite and not negative")
         if not 0 <= t_min <= 1:
-            raise ValueError(f"t_min is {t_min}; the last generation's tempering lies in [0, 1] (the paper uses 0.5)")
+            raise ValueError(
+                f"t_min is {t_min}; the last generation's tempering must be in [0, 1] (the paper uses 0.5)"
+            )
         if window < 1:
             raise ValueError(
                 f"window is {window}; the alignment needs at least 1 batch of history (the paper uses 128)"
@@ -75,10 +84,11 @@ class CReST(Guidance):
 
     @torch.no_grad()
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        """Return the predictions, which CReST+ aligns with the target of this generation."""
         if self.alignment is None:
             self.check(probs, index)
             return probs.detach().float()
-        self.alignment.target.copy_(self.target)  # each time: a checkpoint brings back the generation alone
+        self.alignment.target.copy_(self.target)  # in every call, because a checkpoint restores only the generation
         aligned: Tensor = self.alignment(probs, index)
         return aligned
 
@@ -89,13 +99,14 @@ class CReST(Guidance):
 
     @property
     def target(self) -> Tensor:
-        """The class shares that this generation's predictions are aligned with, [k]; there is one with `align` only."""
+        """The class distribution that this generation's predictions are aligned with, [k]; exists only with `align`."""
         tempered = self.labeled_shares**self.tempering
         return tempered / tempered.sum()
 
     @torch.no_grad()
     def relabel(self, predict: Predict, generation: int) -> Selection:
-        # In float64: in float32 all of the surest are 1, and which of them are surer is lost.
+        """Select the most confident unlabelled samples of each predicted class, as many as its sampling rate says."""
+        # In float64, because in float32 the largest confidences are all 1 and cannot be ranked.
         chunks = [(rows, *logits[0].double().softmax(1).max(1)) for rows, logits in predict(labeled=False)]
         rows, confidence, label = (torch.cat(parts) for parts in zip(*chunks, strict=True))
         is_number = confidence.isfinite()
@@ -110,10 +121,10 @@ class CReST(Guidance):
 
 
 def sampling_rates(counts: Tensor, alpha: float) -> Tensor:
-    """[k] labels of each class, in any order -> mu, [k] float64.
+    """Return the sampling rate mu of each class, given the number of labels of each class: [k] -> [k] float64.
 
-    Of equal counts, the lower class number ranks as the more frequent. A class without labels takes no part in the
-    ranking: its rate is 1.
+    The classes may be in any order. Of classes with equal counts, the class with the lower number ranks as the more
+    frequent one. A class without labels is not ranked, and its rate is 1.
     """
     ranked = counts.argsort(descending=True, stable=True)
     ranked = ranked[counts[ranked] > 0]
@@ -124,7 +135,10 @@ def sampling_rates(counts: Tensor, alpha: float) -> Tensor:
 
 
 def select_surest(confidence: Tensor, label: Tensor, rates: Tensor) -> Tensor:
-    """[n], [n], [k] -> positions of the surest of each class, as many as its rate says; of equals the earlier."""
+    """Return the positions of the most confident samples of each class: [n], [n], [k] -> [m].
+
+    `rates` gives the share of the samples of each class to select. Of equal confidences, the earlier comes first.
+    """
     selected = []
     for class_number, rate in enumerate(rates.tolist()):
         members = (label == class_number).nonzero().squeeze(1)

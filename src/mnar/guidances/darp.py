@@ -1,16 +1,16 @@
 """DARP: Distribution Aligning Refinery of Pseudo-label (Kim et al., NeurIPS 2020).
 
-Remember the latest prediction for every unlabelled sample; every few steps, move all of them together, the uncertain
-ones most, until the classes have the counts they should have.
+DARP stores the latest prediction for every unlabelled sample. Every few steps it changes all stored predictions
+together, the uncertain ones most, until the classes have given counts, and uses the result as pseudo-labels.
 
     paper    here         meaning
-    P        store        the latest prediction for each unlabelled sample, as the model made it
-    M        target       how many samples each class is to have
-    X        refined      the pseudo-labels: P, freed from noise, moved to the counts M     mnar.guidances.refinery
-    T        iterations   turns of the solver
-    delta    delta        samples that may be of a class, as a multiple of its target
+    P        store        the latest prediction of the model for each unlabelled sample
+    M        target       how many samples each class should have
+    X        refined      the pseudo-labels: P without noise, changed to the counts M     mnar.guidances.refinery
+    T        iterations   how often the solver adjusts rows and columns in turn
+    delta    delta        how many samples a class keeps as candidates, as a multiple of its target
 
-Where the paper and its published code differ, docs/methods/darp.md says which is followed and why.
+docs/methods/darp.md says where this implementation departs from the published code, and why.
 """
 
 from __future__ import annotations
@@ -29,23 +29,26 @@ from mnar.guidances.guidance import Guidance
 from mnar.guidances.refinery import refine, remove_noise
 from mnar.types import Task
 
-ROUNDING = 1e-3  # by how much given shares may miss 1; counts may miss the pool by half a sample
-FEWEST_LABELS = 2  # of a class: one alone is known by heart, and says nothing of how the class is confused
-CONFUSION_DECAY = 0.99  # per batch that has a label of the class: looks back 100 of them
+ROUNDING = 1e-3  # tolerance for the sum of given shares; given counts may differ from the pool by half a sample
+FEWEST_LABELS = 2  # of a class: the model memorises a single label, which then shows no confusion
+CONFUSION_DECAY = 0.99  # per batch that has a label of the class; covers about 100 such batches
 MIX_ITERATIONS = 100
 SMALLEST_SHARE = 1e-12
 
 
 class DARP(Guidance):
-    """q = DARP(task)(probs, index), once a step, and `refresh()` every `refresh_every` steps.
+    """Change the pseudo-labels of the whole pool so that the classes have given counts.
 
-    target        class counts of the pool: "labeled": the class shares of the labelled set; "estimate": from the
-                  model's predictions and its confusions; "oracle": the true ones; or one number for each class,
-                  counts or shares
-    warmup        share of the training after which pseudo-labels are refined
+    Call `q = guidance(probs, index)` once per step, where `guidance = DARP(task)`, and `guidance.refresh()` every
+    `guidance.refresh_every` steps.
+
+    target        class counts of the pool. "labeled": in the class distribution of the labelled set; "estimate":
+                  estimated from the predictions and the confusions of the model; "oracle": the true counts, which
+                  a run fills in if the labels of the pool are known; or one number per class, counts or shares
+    warmup        share of the training after which refreshes begin
     every         steps between two refreshes
-    iterations    turns of rows and columns in the solver
-    delta         noise removal: how many samples, as a multiple of its target, a class keeps as candidates
+    iterations    how often the solver adjusts rows and columns in turn
+    delta         noise removal: how many samples a class keeps as candidates, as a multiple of its target
     """
 
     paper = "Kim et al., NeurIPS 2020"
@@ -71,45 +74,52 @@ class DARP(Guidance):
     ) -> None:
         super().__init__(task)
         if not 0 <= warmup <= 1:
-            raise ValueError(f"warmup is {warmup}; it is a share of the training, between 0 and 1 (the paper: 0.4)")
+            raise ValueError(f"warmup is {warmup}; this share of the training must be in [0, 1] (the authors use 0.4)")
         if every < 1:
-            raise ValueError(f"every is {every}; there must be at least 1 step between two refreshes (the paper: 10)")
+            raise ValueError(
+                f"every is {every}; there must be at least 1 step between two refreshes (the authors use 10)"
+            )
         if iterations < 1:
-            raise ValueError(f"iterations is {iterations}; the solver needs at least 1 (the paper: 10)")
+            raise ValueError(f"iterations is {iterations}; the solver needs at least 1 iteration (the authors use 10)")
         if not 0 < delta < math.inf:
-            raise ValueError(f"delta is {delta}; it must be positive and finite (the paper: 2)")
+            raise ValueError(
+                f"delta is {delta}; the multiple of the target must be positive and finite (the authors use 2)"
+            )
         self.refresh_from, self.refresh_every = warmup, every
         self.iterations, self.delta = iterations, delta
 
         k, num_samples = task.num_classes, task.num_unlabeled
-        self.target_used = _possible(target, task)  # what an estimate that is impossible was replaced by
+        self.target_used = _possible(target, task)  # "labeled" if an estimate is impossible
         self.register_buffer("target", _counts(self.target_used, task), persistent=self.target_used == "estimate")
-        # One row more than there are samples: where several rows of a batch are the same sample, all but the last
-        # occurrence write there.
+        # One row more than there are samples: if a sample occurs several times in a batch, all but its last occurrence
+        # write to this extra row.
         self.register_buffer("store", torch.full((num_samples + 1, k), 1 / k))
         self.register_buffer("refined", torch.full((num_samples, k), 1 / k))
-        self.register_buffer("active", torch.zeros((), dtype=torch.bool))  # whether there was a refresh
+        self.register_buffer("active", torch.zeros((), dtype=torch.bool))  # whether a refresh has taken place
         self.register_buffer("column_error", torch.zeros(()))
         if self.target_used == "estimate":
             self.needs = DARP.needs | {"supervised"}  # type: ignore[misc]
-            # Row y: a fading sum of the predictions for labelled samples of class y. Only its shares are read.
+            # Row y: a decaying sum of the predictions for labelled samples of class y. Only its shares are read.
             self.register_buffer("confusion", SMALLEST_SHARE * torch.eye(k))
 
     @torch.no_grad()
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
+        """Store the predictions, and return the refined rows, or the predictions before the first refresh."""
         self.check(probs, index)
         probs = probs.detach().float()
         self._remember(probs, index)
-        # Stale on purpose: a row is what the last refresh made of it, even where the prediction has changed since.
+        # As in the published code, a row is that of the last refresh, even if the prediction has changed since.
         return torch.where(self.active, self.refined[index], probs)
 
     def supervised(self, logits: Tensor, y: Tensor, logits_weak: Tensor) -> Tensor:
+        """Return plain cross-entropy. With target "estimate", also track how the model confuses the classes."""
         if self.target_used == "estimate":
             self._track_confusion(logits.detach().float().softmax(1), y)
         return super().supervised(logits, y, logits_weak)
 
     @torch.no_grad()
     def refresh(self) -> None:
+        """Compute the pseudo-labels of the whole pool again from the stored predictions."""
         pool = self.store[:-1]
         if self.target_used == "estimate":
             self.target.copy_(len(pool) * class_mix(self.confusion, pool.mean(0)))
@@ -122,15 +132,15 @@ class DARP(Guidance):
         return {"pool_share": self.target / self.target.sum()} if self.target_used == "estimate" else {}
 
     def logs(self) -> dict[str, Tensor]:
-        """The share of the pool that the solver left in a wrong class."""
+        """Return `column_error`, the share of the pool that the solver left in a wrong class."""
         return {"column_error": self.column_error}
 
     def _remember(self, probs: Tensor, index: Tensor) -> None:
         probs, index = distributed.gather(probs), distributed.gather(index)
         index, order = index.sort(stable=True)
-        is_final = ~F.pad(index[1:] == index[:-1], (0, 1)).unsqueeze(1)  # the last occurrence of its sample
+        is_final = ~F.pad(index[1:] == index[:-1], (0, 1)).unsqueeze(1)  # is it the last occurrence of its sample?
         latest = probs[order]
-        is_number = latest.isfinite().all(1, keepdim=True)  # an overflow upstream leaves the row as it was
+        is_number = latest.isfinite().all(1, keepdim=True)  # an overflow upstream leaves the stored row unchanged
         latest = torch.where(is_number, latest, self.store[index])
         row = torch.where(is_final.squeeze(1), index, self.task.num_unlabeled)
         self.store[row] = torch.where(is_final, latest, 1 / self.task.num_classes)
@@ -144,10 +154,11 @@ class DARP(Guidance):
 
 
 def class_mix(confusion: Tensor, mean: Tensor) -> Tensor:
-    """The class shares q for which samples that are confused like this have this mean prediction, [k, k], [k] -> [k].
+    """Estimate the class shares q of the pool from the confusions and the mean prediction: [k, k], [k] -> [k].
 
-    Solves A q = mean, column y of A being the mean prediction for class y, in the sense of the likelihood: each round
-    divides the mean among the classes it may have come from. Never negative, and defined for a singular A.
+    Column y of A is the mean prediction for samples of class y, so q solves A q = mean. The solution is the one of
+    maximum likelihood, found by expectation maximisation: each round divides the mean prediction among the classes that
+    it may have come from. The shares are never negative, and they are defined even if A is singular.
     """
     prediction_of_class = confusion / confusion.sum(1, keepdim=True)  # A, transposed
     mix = mean = mean / mean.sum()
@@ -157,7 +168,7 @@ def class_mix(confusion: Tensor, mean: Tensor) -> Tensor:
 
 
 def _possible(target: str | tuple[float, ...], task: Task) -> str | tuple[float, ...]:
-    """The target, or the labelled shares where there are too few labels for an estimate."""
+    """Return the target, or "labeled" if a class has too few labels for an estimate."""
     if target != "estimate" or task.labeled_targets is None:
         return target
     labels = Counter(task.labeled_targets.tolist())
@@ -165,21 +176,21 @@ def _possible(target: str | tuple[float, ...], task: Task) -> str | tuple[float,
     if not rare:
         return target
     warnings.warn(
-        f"target='estimate' needs at least {FEWEST_LABELS} labels in each class, and classes {rare} have fewer; "
-        "target='labeled', the class shares of the labelled set, is used instead for all classes",
+        f"target='estimate' needs at least {FEWEST_LABELS} labels in each class, but classes {rare} have fewer; "
+        "DARP uses target='labeled', the class distribution of the labelled set, instead for all classes",
         stacklevel=3,
     )
     return "labeled"
 
 
 def _counts(target: str | tuple[float, ...], task: Task) -> Tensor:
-    """How many samples of the pool a target gives each class, [k]. An estimate begins with the labelled shares."""
+    """Return the class counts of the pool that `target` describes, [k]; an estimate starts as those of "labeled"."""
     k, num_samples = task.num_classes, task.num_unlabeled
     if target in ("labeled", "estimate"):
         counts = task.labeled_counts.double()
     elif target == "oracle":
         raise ValueError(
-            "target is 'oracle', but a task has no labels of unlabelled samples; "
+            "target is 'oracle', but a Task does not contain the labels of unlabelled samples; "
             f"give the true class counts instead: {k} numbers with the sum {num_samples}"
         )
     elif isinstance(target, str):
@@ -189,7 +200,7 @@ def _counts(target: str | tuple[float, ...], task: Task) -> Tensor:
         if len(target) != k or not all(0 <= count < math.inf for count in target):
             raise ValueError(
                 f"target has {len(target)} numbers, {target}; "
-                f"expected {k}, a count or a share for each class, none of them negative"
+                f"expected {k} numbers, a count or a share for each class, finite and not negative"
             )
         total = sum(target)
         if abs(total - 1) > ROUNDING and abs(total - num_samples) > 0.5:

@@ -1,13 +1,15 @@
 """Distribution alignment (Berthelot et al., ReMixMatch, ICLR 2020).
 
-Scale every prediction by how much more of each class there should be than the model has predicted of late.
+Multiply every prediction by the class distribution that the pseudo-labels should have, divided by the class
+distribution that the model has recently predicted.
 
     paper     here                 meaning
-    p(y)      target               the share of each class that the pseudo-labels are to have
-    p~(y)     running_prediction   mean of the latest predictions, before they were aligned
+    p(y)      target               the class distribution that the pseudo-labels should have
+    p~(y)     running_prediction   mean of the recent predictions before alignment
     q~        forward()            normalise(q * p(y) / p~(y))
 
-Where the methods that use it differ, docs/methods/distribution_alignment.md says which is followed and why.
+The methods that use distribution alignment differ in details. docs/methods/distribution_alignment.md says which of them
+this implementation follows, and why.
 """
 
 from __future__ import annotations
@@ -22,16 +24,18 @@ from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.types import Task
 
-SMALLEST_SHARE = 1e-6  # added to both shares: a class without labels, or that nobody predicts, keeps the ratio finite
+SMALLEST_SHARE = 1e-6  # added to both shares: the ratio stays finite for a class without labels or predictions
 
 
 class DistributionAlignment(Guidance):
-    """q = DistributionAlignment(task)(probs, index), once a step.
+    """Align the class distribution of the pseudo-labels with a target.
 
-    target    "labeled": the class shares of the labelled set; "uniform"; or one positive number for each class
-    window    how many batches the running prediction looks back
-    ema       decay of an exponential average to use instead of the window, e.g. 0.999
-    update    whether the current batch joins the running prediction "before" or "after" it is aligned
+    Call `q = guidance(probs, index)` once per step, where `guidance = DistributionAlignment(task)`.
+
+    target    "labeled": the class distribution of the labelled set; "uniform"; or one positive number per class
+    window    number of recent batches that the running prediction averages
+    ema       decay of an exponential moving average, e.g. 0.999; if given, it replaces the window
+    update    whether the running prediction takes in the current batch "before" or "after" the batch is aligned
     """
 
     paper = "Berthelot et al., ICLR 2020"
@@ -54,16 +58,18 @@ class DistributionAlignment(Guidance):
         if window < 1:
             raise ValueError(f"window is {window}; the alignment needs at least 1 batch of history (ReMixMatch: 128)")
         if ema is not None and not 0 <= ema < 1:
-            raise ValueError(f"ema is {ema}; the decay of an average lies in [0, 1), e.g. 0.999; None: use the window")
+            raise ValueError(
+                f"ema is {ema}; the decay of an average must be in [0, 1), e.g. 0.999; None uses the window"
+            )
         if update not in ("before", "after"):
             raise ValueError(f"unknown update {update!r}; choose from ['before', 'after']")
         self.decay, self.update_before = ema or 0.0, update == "before"
 
-        # An average over a window keeps one row for each batch; an exponential one is a single row that fades.
+        # The average over a window needs one row per batch. The exponential moving average is a single row that decays.
         num_rows = window if ema is None else 1
         self.register_buffer("target", _shares(target, task), persistent=False)
         self.register_buffer("history", torch.zeros(num_rows, task.num_classes))
-        self.register_buffer("batches", torch.zeros(1, dtype=torch.int64))  # tracked so far
+        self.register_buffer("batches", torch.zeros(1, dtype=torch.int64))  # number of batches tracked so far
 
     @torch.no_grad()
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
@@ -79,14 +85,14 @@ class DistributionAlignment(Guidance):
 
     @property
     def running_prediction(self) -> Tensor:
-        """p~: the share of the latest predictions that each class got, [k]; uniform before the first batch."""
-        total = self.history.sum(0)  # rows that are not filled yet are zero, so the shares are those of the others
+        """p~: the class distribution of the recent predictions, [k]; uniform before the first batch."""
+        total = self.history.sum(0)  # rows that are not filled yet are zero and do not change the shares
         mass = total.sum()
         return torch.where(mass > 0, total / mass, 1 / self.task.num_classes)
 
     @property
     def ratio(self) -> Tensor:
-        """p(y) / p~(y): what every prediction is multiplied by, [k]."""
+        """p(y) / p~(y): the factor that multiplies the probability of each class, [k]."""
         return (self.target + SMALLEST_SHARE) / (self.running_prediction + SMALLEST_SHARE)
 
     def logs(self) -> dict[str, Tensor]:
@@ -94,14 +100,14 @@ class DistributionAlignment(Guidance):
 
     def _track(self, probs: Tensor) -> None:
         mean = distributed.gather(probs.mean(0, keepdim=True)).mean(0)
-        mean = mean.nan_to_num()  # one overflow upstream must not blind the whole history
+        mean = mean.nan_to_num()  # one overflow upstream must not destroy the whole history
         slot = self.batches.remainder(len(self.history))
-        self.history[slot] = self.decay * self.history[slot] + mean  # only its shares are read
+        self.history[slot] = self.decay * self.history[slot] + mean  # not normalised: only its shares are read
         self.batches += 1
 
 
 def _shares(target: str | tuple[float, ...], task: Task) -> Tensor:
-    """The class shares that a target names, [k]."""
+    """Return the class distribution that the option `target` describes, [k]."""
     k = task.num_classes
     if target == "uniform":
         shares = torch.ones(k)
@@ -112,7 +118,7 @@ def _shares(target: str | tuple[float, ...], task: Task) -> Tensor:
     else:
         if len(target) != k or not all(0 < share < math.inf for share in target):
             raise ValueError(
-                f"target has {len(target)} numbers, {target}; expected {k} positive ones, the share of each class"
+                f"target has {len(target)} numbers, {target}; expected {k} positive numbers, one share per class"
             )
         shares = torch.tensor(target, dtype=torch.float32)
     return shares / shares.sum()

@@ -1,4 +1,7 @@
-"""No guidance: the pseudo-label as the model made it. A guidance like any other, so no learner has an `if`."""
+"""No guidance: the pseudo-label is the prediction of the model.
+
+NoGuidance is a guidance like any other, so that a learner needs no special case for a run without guidance.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from mnar.guidances.guidance import Guidance
 
 
 class NoGuidance(Guidance):
+    """Return every prediction unchanged."""
+
     paper = "the pseudo-label as it is"
 
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:

@@ -1,16 +1,17 @@
 """PRG: class-transition tracking based Pseudo-Rectifying Guidance (Duan et al., ICCV 2023).
 
-Watch how each sample's predicted class moves between visits, read the moves as a random walk over classes, and use
-it, over the share each class gets, to rectify every pseudo-label.
+Record how the predicted class of each sample changes from one visit to the next, read these transitions as a random
+walk over the classes, divide it by each class's share of the predictions, and use the result to rectify every
+pseudo-label.
 
     paper    here                 meaning
-    l        bank                 class last predicted for each unlabelled sample; -1 before its first visit
-    C        transitions          moves i -> j in the last `window` batches                          Eq. (track)
-    L        class_usage          mean prediction per batch over the window, as shares
-    H'       guidance_matrix()    random walk on C, self-loop alpha/(k-1), over the class usage      Eq. (sca)
+    l        bank                 class predicted for each unlabelled sample at its last visit; -1 before the first
+    C        transitions          number of moves i -> j in the last `window` batches                Eq. (track)
+    L        class_usage          share of each class in the predictions of the window
+    H'       guidance_matrix()    random walk on C, self-loop alpha/(k-1), divided by L              Eq. (sca)
     p~       forward()            normalise(p * H'[row]), row = argmax p (PRG) or l (PRG^Last)       Eq. (de3)
 
-Where the paper and its published code differ, docs/methods/prg.md says which is followed and why.
+The paper and its published code differ. docs/methods/prg.md says which of them this implementation follows, and why.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.types import Task
 
-SMALLEST_SHARE = 1e-12  # a class that nobody predicted: keeps H / L finite
+SMALLEST_SHARE = 1e-12  # share of a class that is never predicted: keeps H / L finite
 
 
 class PRG(Guidance):
-    """q = PRG(task)(probs, index), once a step.
+    """Rectify pseudo-labels with the class transitions of the recent batches.
+
+    Call `q = guidance(probs, index)` once per step, where `guidance = PRG(task)`.
 
     alpha        weight of staying in the class
-    window       how many batches C and L look back
-    last         PRG^Last: the row is the class predicted at the sample's last visit
-    rescale      whether to divide by the class usage, Eq. (sca)
-    steps        of the random walk
-    usage        L from "soft" means of the predictions, or from "hard" counts of their arg-max
-    empty_row    a class that no sample left within the window: "onehot" (the formula as it stands) or "identity"
+    window       number of recent batches that C and L cover
+    last         True: PRG^Last, i.e. the row of H' is the class predicted at the sample's last visit
+    rescale      whether to divide H by the class usage L, Eq. (sca)
+    steps        number of steps of the random walk
+    usage        "soft": L is the mean of the predictions; "hard": L counts their arg-max classes
+    empty_row    for a class that no sample left within the window, "onehot" makes p~ one-hot, as the formula does, and
+                 "identity" leaves p unchanged
     """
 
     paper = "Duan et al., ICCV 2023"
@@ -78,21 +82,21 @@ class PRG(Guidance):
 
         k = task.num_classes
         self.nowhere = k * k  # the event code of a sample that did not move
-        # One row more than there are samples: where several rows of a batch are the same sample, all but the last
-        # occurrence write there.
+        # One row more than there are samples: if a sample occurs several times in a batch, all but its last occurrence
+        # write to this extra row.
         self.register_buffer("bank", torch.full((task.num_unlabeled + 1,), -1, dtype=torch.int32))
-        # A running count and the events that make it up: O(window * batch) memory, not O(window * k^2).
+        # The counts of the window and the events that they consist of: O(window * batch) memory, not O(window * k^2).
         self.register_buffer("counts", torch.zeros(k * k + 1))  # float32 holds these integers exactly
         events = torch.full((window, task.batch_unlabeled), self.nowhere, dtype=torch.int32)
         self.register_buffer("events", events)
         self.register_buffer("usage_ring", torch.zeros(window, k))
-        self.register_buffer("batches", torch.zeros(1, dtype=torch.int64))  # tracked so far
+        self.register_buffer("batches", torch.zeros(1, dtype=torch.int64))  # number of batches tracked so far
         self.register_buffer("empty_row_share", torch.zeros(()), persistent=False)
 
     @torch.no_grad()
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
         self.check(probs, index)
-        probs = probs.detach().float()  # half-precision logits tie, and ties look like transitions
+        probs = probs.detach().float()  # half-precision logits can tie, and a tie may look like a transition
         label = probs.argmax(1)
         if self.last:
             rectified = self._rectify(probs, row=self.bank[index].long())
@@ -110,12 +114,12 @@ class PRG(Guidance):
 
     @property
     def class_usage(self) -> Tensor:
-        """L: the share of the predictions that each class got within the window, [k]."""
+        """L: the share of each class in the predictions of the window, [k]."""
         total = self.usage_ring.sum(0)
         return total / total.sum().clamp(min=SMALLEST_SHARE)
 
     def guidance_matrix(self) -> Tensor:
-        """H': the random walk over classes, over the share each class gets, [k, k]. Rows matter up to a factor."""
+        """H': the random walk divided by each class's share of the predictions, [k, k]; the scale of a row is free."""
         walk, empty = self._one_step(torch.arange(self.task.num_classes, device=self.counts.device))
         matrix = walk
         for _ in range(self.steps - 1):
@@ -130,20 +134,20 @@ class PRG(Guidance):
         return {"transitions": self.transitions}
 
     def _one_step(self, row: Tensor) -> tuple[Tensor, Tensor]:
-        """H'[row] before any further step, and which of these rows have no transition: [n, k], [n, 1].
+        """Return H'[row] for one step of the walk, [n, k], and whether these rows of C are empty, [n, 1].
 
-        Only the rows asked for, since k may be 1,000.
+        Only the given rows are computed, because k may be 1,000.
         """
         walk = self.transitions[row]
         leaving = walk.sum(1, keepdim=True)
         walk /= leaving.clamp(min=1)
-        walk.scatter_(1, row.unsqueeze(1), self.alpha / (self.task.num_classes - 1))  # H_ii; not normalised again
+        walk.scatter_(1, row.unsqueeze(1), self.alpha / (self.task.num_classes - 1))  # H_ii; no second normalisation
         if self.rescale:
             walk /= self.class_usage.clamp(min=SMALLEST_SHARE)  # Eq. (sca)
         return walk, leaving == 0
 
     def _rectify(self, probs: Tensor, row: Tensor) -> Tensor:
-        visited = (row >= 0).unsqueeze(1)  # PRG^Last leaves a first visit as it is
+        visited = (row >= 0).unsqueeze(1)  # PRG^Last does not rectify a sample at its first visit
         row = row.clamp(min=0)
         guide, empty = self._one_step(row)
         if self.steps > 1:
@@ -160,20 +164,20 @@ class PRG(Guidance):
         return torch.where(guided, rectified, probs)
 
     def _track(self, probs: Tensor, label: Tensor, index: Tensor) -> None:
-        """Count this batch's moves and forget those of the batch that leaves the window.  Eq. (track)"""
+        """Count the transitions of this batch, and remove those of the batch that leaves the window.  Eq. (track)"""
         label, index = distributed.gather(label), distributed.gather(index)
         if self.soft_usage:
             usage = distributed.gather(probs.mean(0, keepdim=True)).mean(0)
         else:
             usage = F.one_hot(label, self.task.num_classes).sum(0).float()
 
-        # A sample may stand in the batch more than once. In a stable sort its visits are neighbours, in order, so
-        # the class it comes from is its left neighbour's, or the bank's for the first visit: a sequential loop
-        # without the loop.
+        # A sample may occur more than once in the batch. A stable sort by sample makes its visits neighbours and keeps
+        # their order. The class before a visit is then that of the left neighbour, or the class in the bank for the
+        # first visit in this batch. The result is that of a sequential loop over the batch.
         index, order = index.sort(stable=True)
         label = label[order].to(torch.int32)
         same = index[1:] == index[:-1]
-        again, final = F.pad(same, (1, 0)), ~F.pad(same, (0, 1))  # is its left neighbour the same sample; its right?
+        again, final = F.pad(same, (1, 0)), ~F.pad(same, (0, 1))  # is there an earlier visit? is it the last one?
         come_from = torch.where(again, label.roll(1), self.bank[index])
         moved = (come_from >= 0) & (come_from != label)
         event = torch.where(moved, come_from * self.task.num_classes + label, self.nowhere)
@@ -186,5 +190,5 @@ class PRG(Guidance):
         one = torch.ones_like(event, dtype=self.counts.dtype)
         self.counts.scatter_add_(0, expired.long(), -one).scatter_add_(0, event.long(), one)
         self.events[slot] = event
-        self.usage_ring[slot] = usage.nan_to_num()  # one overflow upstream must not blind the whole window
+        self.usage_ring[slot] = usage.nan_to_num()  # one overflow upstream must not destroy the whole window
         self.batches += 1

@@ -1,6 +1,7 @@
-"""Tracking: what PRG would see in a learner that it does not guide (Duan et al., ICCV 2023, Fig. 4).
+"""Tracking: count the transitions that PRG would see in a run without guidance (Duan et al., ICCV 2023, Fig. 4).
 
-Tracks class transitions as PRG does, and rectifies nothing: C of plain FixMatch, to stand beside C of FixMatch + PRG.
+Tracking counts class transitions as PRG does and changes no pseudo-label. A report can then compare C of plain FixMatch
+with C of FixMatch + PRG.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from mnar.types import Task
 
 
 class Tracking(Guidance):
-    """window        how many batches C looks back"""
+    """Count class transitions like PRG, and return every prediction unchanged.
+
+    window    number of recent batches that C covers
+    """
 
     paper = "Duan et al., ICCV 2023; tracks class transitions as PRG does, and rectifies nothing"
 
@@ -22,7 +26,7 @@ class Tracking(Guidance):
         self.tracker = PRG(task, window=window)
 
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
-        self.tracker(probs, index)  # checks both, and counts
+        self.tracker(probs, index)  # checks the input and counts the transitions
         return probs.detach().float()
 
     @property

@@ -1,4 +1,4 @@
-"""How labelled and unlabelled losses are formed."""
+"""Learners: the semi-supervised methods. A learner forms the labelled and the unlabelled loss of a batch."""
 
 from __future__ import annotations
 

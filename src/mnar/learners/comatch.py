@@ -1,24 +1,28 @@
 """CoMatch (Li et al., ICCV 2021).
 
-FixMatch with soft pseudo-labels, each smoothed by those of similar images seen lately; and the embeddings of two
-strong views come together where the pseudo-labels of their images are alike.
+CoMatch is FixMatch with soft pseudo-labels and a contrastive loss. A memory of recent batches smooths each pseudo-label
+with the pseudo-labels of similar images. The contrastive loss pulls the embeddings of two strong views together if the
+pseudo-labels of their images are similar.
 
-    paper      here                  meaning
-    z          z_x, z_weak, ...      embedding: projection of an image onto the unit sphere
-    p^w        probs                 prediction for the weak view
-               rectified             the same after the guidance; the memory keeps it, all else reads the smoothed one
-    q          smoothed              `rectified` mixed with the pseudo-labels of similar images
-    MB         memory_embeddings,    of the last `memory_batches` batches; those of labelled images are one-hot
-               memory_labels
-    W^q, W^z   _graph(), similarity  how alike two images are by pseudo-label, and by embedding
-    alpha      alpha                 weight of an image's own prediction in its pseudo-label
-    t          temperature           of both softmaxes over similarities
-    tau        threshold             least confidence of a pseudo-label that is used
-    T          graph_threshold       least likeness of two pseudo-labels that counts
-    lambda_cls unlabeled_weight
-    lambda_ctr contrastive_weight
+    paper       here                meaning
+    z           z_x, z_weak, ...    embedding: the projection of an image onto the unit sphere
+    p^w         probs               prediction for the weak view
+                rectified           `probs` after the guidance; the memory stores it, and `smoothed` is made from it
+    q           smoothed            `rectified` mixed with the pseudo-labels of similar images
+    MB          memory_embeddings,  embeddings and labels of the last `memory_batches` batches; the labels of
+                memory_labels       labelled images are one-hot
+                memory_batches      number of batches that the memory holds
+    W^q         _graph()            similarity of two images by pseudo-label
+    W^z         logits_graph        similarity of two images by embedding; W^z is the softmax of `logits_graph`
+    alpha       alpha               weight of an image's own prediction in its pseudo-label
+    t           temperature         temperature of both softmaxes over similarities
+    tau         threshold           lowest confidence of a pseudo-label that is used
+    T           graph_threshold     lowest similarity of two pseudo-labels that counts; lower values become 0
+    lambda_cls  unlabeled_weight    weight of the unlabelled loss
+    lambda_ctr  contrastive_weight  weight of the contrastive loss
+                dim                 length of an embedding
 
-Where the paper and its published code differ, docs/methods/comatch.md says which is followed and why.
+The paper and its published code differ in places. docs/methods/comatch.md says which one this code follows, and why.
 """
 
 from __future__ import annotations
@@ -73,13 +77,16 @@ class CoMatch(Learner):
         check_positive(temperature=temperature)
         check_weights(unlabeled_weight=unlabeled_weight, contrastive_weight=contrastive_weight)
         if dim < 1:
-            raise ValueError(f"dim is {dim}; an embedding has at least 1 number (the paper uses 64)")
+            raise ValueError(f"dim is {dim}; an embedding needs at least 1 dimension. Choose e.g. 64, as in the paper")
         if memory_batches < 1:
-            raise ValueError(f"memory_batches is {memory_batches}; keep at least 1 (alpha=1 leaves the memory unused)")
+            raise ValueError(
+                f"memory_batches is {memory_batches}; the memory must hold at least 1 batch. "
+                "Choose 1 or more (--set learner.alpha=1 switches the smoothing off)"
+            )
         if task.batch_unlabeled < 2:
             raise ValueError(
-                f"batch_unlabeled is {task.batch_unlabeled}; CoMatch compares the images of a batch with each other: "
-                "take at least 2"
+                f"batch_unlabeled is {task.batch_unlabeled}; CoMatch compares the unlabelled images of a batch with "
+                "each other, so take at least 2: --set train.batch_unlabeled=2"
             )
         self.threshold, self.graph_threshold = threshold, graph_threshold
         self.alpha, self.temperature, self.dim = alpha, temperature, dim
@@ -88,7 +95,8 @@ class CoMatch(Learner):
         size = memory_batches * (task.batch_labeled + task.batch_unlabeled)
         self.register_buffer("memory_embeddings", torch.zeros(size, dim))
         self.register_buffer("memory_labels", torch.zeros(size, task.num_classes))
-        self.register_buffer("remembered", torch.zeros(1, dtype=torch.int64))  # images so far, those since lost too
+        # The number of images written so far, including the images that were overwritten since.
+        self.register_buffer("remembered", torch.zeros(1, dtype=torch.int64))
 
     def heads(self, model: Classifier) -> dict[str, nn.Module]:
         return {"projection": Projection(model.num_features, self.dim, nn.LeakyReLU(0.1))}
@@ -97,7 +105,7 @@ class CoMatch(Learner):
         model = with_heads(model, "projection")
         weak, strong, strong2 = (batch.u[view] for view in self.views)
         sizes = [len(batch.x), len(weak), len(strong), len(strong2)]
-        # One forward for all: the batch-norm statistics are those of the whole step, as in the published code.
+        # One forward pass for all images, so that batch-norm sees the whole step, as in the published code.
         features = model.features(torch.cat([batch.x, weak, strong, strong2])).float()
         logits_x, logits_weak, logits_strong, _ = model.head(features).split(sizes)
         z_x, z_weak, z_strong, z_strong2 = model.heads["projection"](features).split(sizes)
@@ -106,14 +114,16 @@ class CoMatch(Learner):
         probs = logits_weak.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
         smoothed = self._smooth(rectified, z_weak)
-        self._remember(z_x, batch.y, z_weak, rectified)  # after it was read: no image is smoothed by itself
+        # The memory is written after it was read, so that no image is smoothed with its own pseudo-label.
+        self._remember(z_x, batch.y, z_weak, rectified)
         confidence, target = smoothed.max(1)
         mask = confidence >= self.guidance.threshold(smoothed, self.threshold)
         self.note_pseudo_labels(target, mask)
         logits_strong = self.guidance.pool_logits(logits_strong)
         unlabeled = (mask * F.cross_entropy(logits_strong, smoothed, reduction="none")).mean()  # L_u^cls
 
-        # Its softmax is W^z. The gradient goes through both views, as in the published code for CIFAR.
+        # The softmax of these logits is W^z. The gradient flows through both strong views, as in the published code for
+        # CIFAR.
         logits_graph = z_strong / self.temperature @ z_strong2.T
         contrastive = F.cross_entropy(logits_graph, self._graph(smoothed))  # L_u^ctr
         loss = labeled + self.unlabeled_weight * unlabeled + self.contrastive_weight * contrastive
@@ -127,15 +137,19 @@ class CoMatch(Learner):
 
     @torch.no_grad()
     def _smooth(self, rectified: Tensor, z_weak: Tensor) -> Tensor:
-        """q = alpha * rectified + (1 - alpha) * sum_j a_j p_j over the memory, a = softmax(z_weak . z_j / t)"""
+        """Return q = alpha * rectified + (1 - alpha) * sum_j a_j p_j, with a = softmax(z_weak . z_j / t).
+
+        The sum is over the images j in the memory, with embeddings z_j and labels p_j.
+        """
         filled = torch.arange(len(self.memory_labels), device=z_weak.device) < self.remembered
         affinity = similarity(z_weak, self.memory_embeddings, filled, self.temperature).softmax(1)
-        alpha = torch.where(self.remembered > 0, self.alpha, 1.0)  # with nothing in memory there is only its own
+        # As long as the memory is empty, the pseudo-label is the image's own prediction alone.
+        alpha = torch.where(self.remembered > 0, self.alpha, 1.0)
         return alpha * rectified + (1 - alpha) * (affinity @ self.memory_labels)
 
     @torch.no_grad()
     def _remember(self, z_x: Tensor, y: Tensor, z_weak: Tensor, rectified: Tensor) -> None:
-        """Write this batch, labelled images first, over the oldest."""
+        """Write this batch to the memory, labelled images first, in place of the oldest entries."""
         embeddings = torch.cat([distributed.gather(z_x), distributed.gather(z_weak)])
         onehot = F.one_hot(distributed.gather(y), self.task.num_classes)
         labels = torch.cat([onehot, distributed.gather(rectified)])
@@ -148,7 +162,7 @@ class CoMatch(Learner):
 
     @torch.no_grad()
     def _graph(self, smoothed: Tensor) -> Tensor:
-        """W^q: how much each image of the batch counts as another view of each, rows of sum 1, [n, n]"""
+        """Return W^q [n, n]: how similar two images of the batch are by pseudo-label. Every row has the sum 1."""
         graph = (smoothed @ smoothed.T).fill_diagonal_(1)
         graph *= graph >= self.graph_threshold
         return graph / graph.sum(1, keepdim=True)

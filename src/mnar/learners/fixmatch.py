@@ -1,13 +1,13 @@
 """FixMatch (Sohn et al., NeurIPS 2020).
 
-Label an unlabelled image by the prediction for its weak view where that is confident, and train its strong view on
-that label.
+The model predicts the class of an unlabelled image from its weak view. If that prediction is confident enough, the
+predicted class becomes the label of the strong view of the same image.
 
-    paper    here         meaning
-    q_b      probs        prediction for the weak view
-             rectified    the same after the guidance; everything downstream reads it
-    tau      threshold    least confidence of a pseudo-label that is used
-    lambda_u unlabeled_weight
+    paper     here              meaning
+    q_b       probs             prediction for the weak view
+              rectified         `probs` after the guidance; mask and label are computed from it
+    tau       threshold         lowest confidence of a pseudo-label that is used
+    lambda_u  unlabeled_weight  weight of the unlabelled loss
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FixMatch(Learner):
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         weak, strong = batch.u["weak"], batch.u["strong"]
-        # One forward for all: the batch-norm statistics are those of the whole step, as in the published code.
+        # One forward pass for all images, so that batch-norm sees the whole step, as in the published code.
         logits = model(torch.cat([batch.x, weak, strong])).float()
         logits_x, logits_weak, logits_strong = logits.split([len(batch.x), len(weak), len(strong)])
         labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)  # Eq. 3
@@ -48,7 +48,7 @@ class FixMatch(Learner):
         mask = confidence >= self.guidance.threshold(rectified, self.threshold)
         self.note_pseudo_labels(target, mask)
 
-        # The mean is over all of the batch: few confident samples make a small loss, not a noisy one.
+        # The mean is over the whole batch, so that few confident samples give a small loss and not a noisy one.
         logits_strong = self.guidance.pool_logits(logits_strong)
         unlabeled = (mask * F.cross_entropy(logits_strong, target, reduction="none")).mean()  # Eq. 4
         loss = labeled + self.unlabeled_weight * unlabeled

@@ -1,14 +1,18 @@
 """FlexMatch (Zhang et al., NeurIPS 2021).
 
-FixMatch with a threshold for each class: the fewer samples a class has been given with confidence, the lower it is.
+FlexMatch is FixMatch with a separate confidence threshold for each class. The fewer samples have got a class as a
+confident pseudo-label, the lower is the threshold of that class.
 
     paper     here               meaning
-    u^n       selected           class last given to each unlabelled sample with confidence; -1: none so far
-    sigma_t   counts             how many samples have each of these classes, "none" first              Eq. 5
-    beta_t    learning_effect    sigma over its largest entry, or over those with none if they are more   Eq. 6, 11
-    T_t       class_thresholds   tau * M(beta), M(b) = b / (2 - b)                                       Eq. 7, 12
-    tau       threshold          least confidence of a pseudo-label that is used, for the class learnt best
-    lambda    unlabeled_weight
+    u^n       selected           last confident pseudo-label of each unlabelled sample; -1 if there was none yet
+    sigma_t   counts             number of samples per entry of `selected`; counts[0] has no class yet    Eq. 5
+    beta_t    learning_effect    sigma divided by its largest entry, see `warmup`                         Eq. 6, 11
+    T_t       class_thresholds   tau * M(beta), M(b) = b / (2 - b)                                        Eq. 7, 12
+    tau       threshold          threshold of the class with the most samples: the lowest confidence of a
+                                 pseudo-label that is used
+    lambda    unlabeled_weight   weight of the unlabelled loss
+              warmup             whether beta is divided by the number of samples without a class, as long as
+                                 that number is larger than every class                                   Eq. 11
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ class FlexMatch(Learner):
         check_weights(unlabeled_weight=unlabeled_weight)
         self.threshold, self.unlabeled_weight, self.warmup = threshold, unlabeled_weight, warmup
 
-        # One row more than there are samples: rows of a batch that select nothing write there.
+        # The buffer has one more row than there are samples. Rows of a batch that select nothing write to that row.
         self.register_buffer("selected", torch.full((task.num_unlabeled + 1,), -1, dtype=torch.int32))
         counts = torch.zeros(task.num_classes + 1, dtype=torch.int64)
         counts[0] = task.num_unlabeled
@@ -54,7 +58,7 @@ class FlexMatch(Learner):
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         weak, strong = batch.u["weak"], batch.u["strong"]
-        # One forward for all: the batch-norm statistics are those of the whole step, as in FixMatch.
+        # One forward pass for all images, so that batch-norm sees the whole step, as in FixMatch.
         logits = model(torch.cat([batch.x, weak, strong])).float()
         logits_x, logits_weak, logits_strong = logits.split([len(batch.x), len(weak), len(strong)])
         labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)
@@ -64,7 +68,8 @@ class FlexMatch(Learner):
         confidence, target = rectified.max(1)
         mask = confidence >= self.guidance.threshold(rectified, self.class_thresholds[target])
         self.note_pseudo_labels(target, mask)
-        # After the mask, and by the fixed threshold: a class must not count what its own low threshold let in.
+        # The counts change after the mask is made, and they use the fixed threshold. Otherwise a class would count the
+        # samples that its own low threshold let in.
         self._select(target, confidence >= self.threshold, batch.u_index)
 
         logits_strong = self.guidance.pool_logits(logits_strong)
@@ -80,24 +85,24 @@ class FlexMatch(Learner):
 
     @property
     def learning_effect(self) -> Tensor:
-        """beta: how far each class has been learnt, against the one learnt best, [k] in 0..1."""
+        """beta [k], from 0 to 1: how well each class is learnt, relative to the class with the most samples."""
         per_class = self.counts[1:]
         most = self.counts.max() if self.warmup else per_class.max()
         return per_class / most.clamp(min=1)  # Eq. 11; without the warm-up Eq. 6
 
     @property
     def class_thresholds(self) -> Tensor:
-        """T: the least confidence of a pseudo-label that is used, [k]."""
+        """T [k]: the lowest confidence of a pseudo-label of each class that is used."""
         effect = self.learning_effect
         return self.threshold * effect / (2 - effect)  # Eq. 12
 
     def _select(self, target: Tensor, confident: Tensor, index: Tensor) -> None:
-        """Remember the classes that were given with confidence, and move the counts accordingly.  Eq. 5"""
+        """Store the confident pseudo-labels of this batch in `selected`, and update `counts`.  Eq. 5"""
         label = distributed.gather(torch.where(confident, target, -1).to(torch.int32))
         index = distributed.gather(index)
 
-        # A sample may stand in the batch more than once; as in a sequential loop, its last confident row decides.
-        # Sorted by sample, and those with confidence behind the others, that is the last row of each sample.
+        # A sample may be in the batch more than once. Then its last confident row decides, as in a sequential loop.
+        # The sort puts the rows of a sample together and its confident rows last, so that the last row decides.
         order = (2 * index + (label >= 0)).argsort(stable=True)
         label, index = label[order], index[order]
         final = ~F.pad(index[1:] == index[:-1], (0, 1))

@@ -1,4 +1,4 @@
-"""What a learner is: how the labelled and the unlabelled part of a batch become one loss."""
+"""The interface of a learner: it turns the labelled and the unlabelled part of a batch into one loss."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from mnar.guidances.guidance import Guidance
 from mnar.models.classifier import Classifier
 from mnar.types import Batch, Predict, Selection, Step, Task
 
-# What a guidance does by each of its hooks that a learner, or the loop for it, has to call.
+# The hooks of a guidance that a learner or the training loop has to call, and what a guidance does through each hook.
+# The error message about a learner that does not call a hook quotes these texts.
 HOOKS = {
-    "watch": "looks at the network as it predicts",
+    "watch": "wraps the network to observe its predictions",
     "refresh": "works on the whole unlabelled set between steps",
     "relabel": "trains in generations",
     "supervised": "changes the labelled loss",
@@ -24,29 +25,46 @@ HOOKS = {
 
 
 class Learner(nn.Module):
-    """Forms the loss of a batch; the loop does the rest.
+    """Form the loss of a batch. The training loop does everything else.
 
-    A learner has no parameters: those are the model's, heads included. Like a guidance, it keeps what state it has in
-    buffers. One that makes pseudo-labels tells which by `note_pseudo_labels`, so that their quality can be logged.
+    A learner has no parameters. All parameters belong to the model, including those of the heads that a learner adds.
+    A learner keeps its state in buffers, as a guidance does. A learner that makes pseudo-labels reports them with
+    `note_pseudo_labels`, so that the loop can log their quality.
     """
 
-    paper: ClassVar[str]  # e.g. "Sohn et al., NeurIPS 2020"
-    views: tuple[str, ...]  # of the unlabelled batch, e.g. ("weak", "strong")
+    # The citation that `mnar list learners` shows, e.g. "Sohn et al., NeurIPS 2020".
+    paper: ClassVar[str]
+    # The views of the unlabelled batch that the learner reads, e.g. ("weak", "strong").
+    views: tuple[str, ...]
+    # The view of the labelled batch that the learner reads.
     labeled_view: ClassVar[str] = "weak"
-    suits: ClassVar[tuple[str, ...]] = ("images",)  # "images", "tables"
-    unlabeled_ratio: ClassVar[int] = 7  # mu: unlabelled samples for each labelled one, where nobody says otherwise
-    default_guidance: ClassVar[Mapping[str, Any]] = {"name": "none"}  # what the method's own paper does, as YAML has it
-    uses_teacher: ClassVar[bool] = False  # whether `teacher`, the averaged model, takes part in training
-    is_guided: ClassVar[bool] = True  # whether there is a pseudo-label that a guidance could rectify
-    labels_batches: ClassVar[bool] = True  # whether each step makes pseudo-labels and notes them
-    uses_labels: ClassVar[bool] = True  # whether it trains a classifier, that could be validated
-    # The learner of a stage that comes first and trains the encoder; needs options `encoder` and `pretraining_epochs`.
+    # The kinds of data that the learner can be trained on: "images", "tables" or both.
+    suits: ClassVar[tuple[str, ...]] = ("images",)
+    # mu: the number of unlabelled samples per labelled sample, if the user does not set train.batch_unlabeled.
+    unlabeled_ratio: ClassVar[int] = 7
+    # The guidance that the method's own paper uses, with its options as in YAML. It is the default of the learner. If
+    # the user names another guidance, this one normally acts before it.
+    default_guidance: ClassVar[Mapping[str, Any]] = {"name": "none"}
+    # Whether the averaged model (`teacher`) takes part in training.
+    uses_teacher: ClassVar[bool] = False
+    # Whether the learner makes pseudo-labels that a guidance can rectify.
+    is_guided: ClassVar[bool] = True
+    # Whether each step makes pseudo-labels and reports them with `note_pseudo_labels`.
+    labels_batches: ClassVar[bool] = True
+    # Whether the learner trains a classifier, which held-out labels can then validate.
+    uses_labels: ClassVar[bool] = True
+    # The learner of the first stage, which trains the encoder. A learner that has a first stage needs the options
+    # `encoder` and `pretraining_epochs`.
     pretrained_by: ClassVar[str | None] = None
-    # What a guidance named beside this learner is set to, where nobody says otherwise: {"prg": {"window": 1024}}
+    # Training options of this learner when it trains the encoder for another learner.
+    pretraining_options: ClassVar[Mapping[str, Any]] = {}
+    # The options that a guidance gets with this learner if the user does not set them: {"prg": {"window": 1024}}.
     guidance_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    # Which hooks of its guidance take effect with it; those that the loop calls are open to all but a few.
+    # The hooks of the guidance that take effect with this learner. The training loop calls the three hooks below, so
+    # almost every learner has them. A learner adds the hooks that its own `forward` calls.
     hooks: ClassVar[frozenset[str]] = frozenset({"watch", "refresh", "relabel"})
-    forgets: ClassVar[bool] = True  # whether its state, and its guidance's, ends with a generation
+    # Whether the state of the learner and of its guidance is reset at the end of each generation.
+    forgets: ClassVar[bool] = True
 
     pseudo_labels: Tensor
     progress: Tensor
@@ -58,48 +76,67 @@ class Learner(nn.Module):
             means = " and ".join(f"{HOOKS[hook]} ({hook})" for hook in missing)
             raise ValueError(
                 f"{type(self).__name__} cannot serve {type(guidance).__name__}, which {means}; choose another learner "
-                "(`mnar list guidances` shows which can), or other options of the guidance"
+                "(`mnar list guidances` shows which learners can), or change the options of the guidance"
             )
         self.task = task
         self.guidance = guidance
-        self.generations = guidance.generations  # how often training begins anew, on what `relabel` selected
-        # The class that each row of the last unlabelled batch was trained as; -1: none. Read by the log only.
+        # The number of training rounds. Each round trains a fresh network. From the second round on, the samples that
+        # `relabel` selected are part of the labelled set.
+        self.generations = guidance.generations
+        # The class that each row of the last unlabelled batch was trained as; -1 means that the row was not used. Only
+        # the log reads this buffer.
         nobody = torch.full((task.batch_unlabeled,), -1)
         self.register_buffer("pseudo_labels", nobody, persistent=False)
-        # The share of the training that is done, for ramps. The loop sets it before each step.
+        # The share of the current generation that is done, which ramps need. If there is one generation, this is the
+        # share of the whole training. The loop sets it before each step.
         self.register_buffer("progress", torch.zeros(()), persistent=False)
-        self._teacher: tuple[nn.Module, ...] = ()  # in a tuple, so that its weights are no part of the learner's state
+        # The teacher is in a tuple, so that PyTorch does not make its weights part of the learner's state.
+        self._teacher: tuple[nn.Module, ...] = ()
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
+        """Return the loss of a batch and the values to log. `model` maps samples to logits."""
         raise NotImplementedError
 
     @property
     def forward_size(self) -> int:
-        """How many samples its largest forward has."""
+        """The number of samples in the largest forward pass of a step."""
         return self.task.batch_labeled + len(self.views) * self.task.batch_unlabeled
 
     def heads(self, model: Classifier) -> dict[str, nn.Module]:
-        """Networks that this method trains beside the classifier: `model.heads[name](features)`."""
+        """Return the further heads that this method trains: the learner calls `model.heads[name](features)`."""
         return {}
 
     def prepare(self, model: Classifier) -> None:
-        """Called once, with the model before training: refuse one that does not suit, freeze what is not trained."""
+        """Refuse a model that does not suit the method, and freeze the parts of the model that are not trained.
+
+        This is called once, before training.
+        """
 
     def check_sample(self, views: Mapping[str, Tensor]) -> None:
-        """Called once, with views of some samples before training: refuse data that do not suit."""
+        """Refuse data that do not suit the method. This is called once before training, with views of some samples."""
 
     def relabel(self, predict: Predict, generation: int) -> Selection | None:
-        """After a generation: who joins the labelled set in the next one."""
+        """Select the unlabelled samples, with labels, that join the labelled set in the next generation.
+
+        The loop calls this after every generation but the last. `predict` goes through the unlabelled set, and
+        `generation` is the number of the generation that has ended, counted from 0. The result None changes nothing.
+        """
         return self.guidance.relabel(predict, generation)
 
     @property
     def teacher(self) -> nn.Module | None:
+        """The averaged model, or None if `set_teacher` was not called."""
         return self._teacher[0] if self._teacher else None
 
     def set_teacher(self, network: nn.Module) -> None:
+        """Give the learner the averaged model. Learners with `uses_teacher` need it before the first step."""
         self._teacher = (network,)
 
     def note_pseudo_labels(self, target: Tensor, mask: Tensor) -> None:
-        """Remember what was trained as what, for the log: [n] classes, [n] whether they were used."""
+        """Keep the pseudo-labels of this batch for the log.
+
+        target  [n] the class of each pseudo-label
+        mask    [n] whether the pseudo-label was used in the loss
+        """
         self.pseudo_labels.fill_(-1)
         self.pseudo_labels[: len(target)] = torch.where(mask, target, -1)

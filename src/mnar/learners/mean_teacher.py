@@ -1,15 +1,19 @@
 """Mean Teacher (Tarvainen & Valpola, NeurIPS 2017).
 
-Pull the prediction for one draw of an unlabelled image towards the one that the average of the model's past weights,
-the teacher, makes for another draw.
+The teacher is the moving average (EMA) of the weights of the model, the student. The loss pulls the student's
+prediction for one random augmentation of an unlabelled image towards the teacher's prediction for another.
 
-    paper               here         meaning
-    theta'              teacher      moving average of the weights, with decay alpha = train.ema        Eq. 1
-    f(x, theta', eta')  probs        its prediction for the second draw
-                        rectified    the same after the guidance: the target
-    J                   unlabeled    squared distance of the student's prediction for the first draw from the target
+    paper               here              meaning
+    theta'              teacher           moving average of the weights, with decay alpha = train.ema     Eq. 1
+    f(x, theta', eta')  probs             the teacher's prediction for the second augmentation
+                        rectified         `probs` after the guidance: the target of the student
+    J                   unlabeled         mean squared difference between the student's prediction for the
+                                          first augmentation and the target
+                        unlabeled_weight  largest weight of J
+                        ramp              share of training during which that weight grows linearly from 0
 
-Where the paper and published codes differ, docs/methods/mean_teacher.md says which is followed and why.
+The paper and published implementations differ in places. docs/methods/mean_teacher.md says which one this code
+follows, and why.
 """
 
 from __future__ import annotations
@@ -45,15 +49,15 @@ class MeanTeacher(Learner):
         logits_x, logits_first = model(torch.cat([batch.x, first])).float().split([len(batch.x), len(first)])
         labeled = self.guidance.supervised(logits_x, batch.y, logits_first)
 
-        # In training mode, like the student. What it adds to its running statistics does not last: each step ends with
-        # the student's copied over them.
+        # The teacher predicts in training mode, like the student. This forward pass changes the teacher's batch-norm
+        # running statistics, but every step ends with a copy of the student's statistics to the teacher.
         with torch.no_grad():
             probs = self.teacher(second).float().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
         target = rectified.argmax(1)
         self.note_pseudo_labels(target, torch.ones_like(target, dtype=torch.bool))
 
-        # The mean is over samples and classes: summed over classes, the weight would grow with their number.
+        # The mean is over samples and classes. With a sum over classes, the weight would grow with their number.
         unlabeled = F.mse_loss(self.guidance.pool_logits(logits_first).softmax(1), rectified)  # J
         loss = labeled + self.unlabeled_weight * linear_ramp(self.progress, self.ramp) * unlabeled
         return Step(loss, {"loss/labeled": labeled.detach(), "loss/unlabeled": unlabeled.detach()})

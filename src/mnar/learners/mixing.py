@@ -1,4 +1,4 @@
-"""Sharpening and MixUp (Zhang et al., ICLR 2018) as MixMatch and ReMixMatch use them: an own draw for each row."""
+"""Sharpening and MixUp (Zhang et al., ICLR 2018) for MixMatch and ReMixMatch: every row gets its own random draw."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ from torch import Tensor
 
 
 def sharpen(probs: Tensor, temperature: float) -> Tensor:
-    """[n, k] -> p^(1/T), normalised. In logarithms, since 0.001^(1/T) is nothing in float32 for a small T."""
+    """Return p^(1/T), normalised, for the rows p of `probs` [n, k].
+
+    The function works with logarithms, since 0.001^(1/T) rounds to 0 in float32 for a small T.
+    """
     return (probs.log() / temperature).softmax(1)
 
 
 def draw_mixing(num_rows: int, alpha: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each row: the weight that it keeps, max(l, 1-l) with l ~ Beta(alpha, alpha), and the row it is mixed with.
+    """Draw, for each row, the weight that the row keeps and the row that it is mixed with.
 
-    From the device's default generator, without a host sync: a Beta variable is a Gamma variable's share of two.
+    The weight is max(l, 1-l) with l ~ Beta(alpha, alpha). The draw uses the default generator of the device and needs
+    no host sync. A Beta variable is g1 / (g1 + g2) for two Gamma variables g1 and g2.
     """
-    # Gamma(a) is Gamma(a + 1) * U^(1/a). In logarithms, since for a small alpha both may be nothing in float32.
+    # Gamma(a) has the distribution of Gamma(a + 1) * U^(1/a), U uniform. The code works with logarithms, since for a
+    # small alpha both Gamma variables may round to 0 in float32.
     gamma = torch._standard_gamma(torch.full((2, num_rows), alpha + 1, device=device))
     minus_log_uniform = torch.empty(2, num_rows, device=device).exponential_()
     one, other = gamma.log() - minus_log_uniform / alpha
-    weight = (one - other).abs().sigmoid()  # the sigmoid of the difference is l, of its negative 1-l
+    weight = (one - other).abs().sigmoid()  # sigmoid(difference) is l, sigmoid(-difference) is 1-l
     return weight, torch.rand(num_rows, device=device).argsort()
 
 
 def mix(rows: Tensor, weight: Tensor, order: Tensor) -> Tensor:
-    """weight * rows + (1 - weight) * rows[order], each row with its own weight; images and targets alike."""
+    """Return weight * rows + (1 - weight) * rows[order], where each row has its own weight.
+
+    The rows may be images or targets.
+    """
     return rows[order].lerp(rows, weight.view(-1, *[1] * (rows.ndim - 1)))

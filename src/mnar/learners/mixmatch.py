@@ -1,16 +1,18 @@
 """MixMatch (Berthelot et al., NeurIPS 2019).
 
-Guess an unlabelled image's label from the average prediction for two weak views, sharpen it, and train on mixtures of
-any two images, labelled or not, and of their labels.
+MixMatch averages the predictions for two weak views of an unlabelled image and sharpens the average. The result is the
+guessed label of the image. The model is trained on mixtures of two images, labelled or not, and of their labels.
 
     paper     here              meaning
-    q_bar     probs             prediction for the K = 2 weak views, averaged
-              rectified         the same after the guidance; everything downstream reads it
-    q         guess             sharpened with temperature T
+    q_bar     probs             average of the predictions for the K = 2 weak views
+              rectified         `probs` after the guidance; the guess is computed from it
+    q         guess             `rectified`, sharpened with temperature T
+    T         temperature       temperature of the sharpening; 1 means no sharpening
     W         pool, targets     all images of the step and their labels, given or guessed
-    alpha     alpha             of Beta(alpha, alpha), which the weights of a mixture come from
-    lambda'   weight            of a row against the row it is mixed with, at least 1/2
-    lambda_U  unlabeled_weight  grows from 0 over the first `ramp` of training
+    alpha     alpha             parameter of Beta(alpha, alpha), from which the mixing weights are drawn
+    lambda'   weight            weight of a row in its mixture, at least 1/2; the other row has 1 - weight
+    lambda_U  unlabeled_weight  largest weight of the unlabelled loss
+              ramp              share of training during which that weight grows linearly from 0
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class MixMatch(Learner):
         weight, order = draw_mixing(len(pool), self.alpha, pool.device)  # Eq. 8, 9
         pool, targets = mix(pool, weight, order), mix(targets, weight, order)  # Eq. 10, 11
 
-        # One forward for all: the batch-norm statistics are those of the whole mixture.
+        # One forward pass for all mixtures, so that batch-norm sees the whole step.
         sizes = [len(batch.x), len(weak)]
         logits_x, logits_u = model(pool).float().split(sizes)
         targets_x, targets_u = targets.split(sizes)

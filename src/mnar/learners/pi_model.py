@@ -1,15 +1,18 @@
 """Pi-Model (Laine & Aila, ICLR 2017).
 
-Two draws of an unlabelled image should get the same prediction: pull the one for the first towards the one for the
-second.
+The model should make the same prediction for two random augmentations of an unlabelled image. The loss pulls the
+prediction for the first augmentation towards the prediction for the second.
 
-    paper    here         meaning
-    z        probs_first  prediction for the first draw; the gradient goes through it
-    z~       probs        prediction for the second draw
-             rectified    the same after the guidance: the target
-    w(t)     unlabeled_weight * linear_ramp(progress, ramp)
+    paper    here              meaning
+    z        probs_first       prediction for the first augmentation; the gradient flows through it
+    z~       probs             prediction for the second augmentation
+             rectified         `probs` after the guidance: the target of `probs_first`
+    w(t)                       unlabeled_weight * linear_ramp(progress, ramp)
+             unlabeled_weight  largest weight of the unlabelled loss
+             ramp              share of training during which that weight grows linearly from 0
 
-Where the paper and published codes differ, docs/methods/pi_model.md says which is followed and why.
+The paper and published implementations differ in places. docs/methods/pi_model.md says which one this code follows,
+and why.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class PiModel(Learner):
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         first, second = batch.u["weak"], batch.u["weak2"]
-        # One forward for all: the batch-norm statistics are those of the whole step.
+        # One forward pass for all images, so that batch-norm sees the whole step.
         logits = model(torch.cat([batch.x, first, second])).float()
         logits_x, logits_first, logits_second = logits.split([len(batch.x), len(first), len(second)])
         labeled = self.guidance.supervised(logits_x, batch.y, logits_second)
@@ -49,7 +52,7 @@ class PiModel(Learner):
         target = rectified.argmax(1)
         self.note_pseudo_labels(target, torch.ones_like(target, dtype=torch.bool))
 
-        # The mean is over samples and classes: summed over classes, the weight would grow with their number.
+        # The mean is over samples and classes. With a sum over classes, the weight would grow with their number.
         probs_first = self.guidance.pool_logits(logits_first).softmax(1)
         unlabeled = F.mse_loss(probs_first, rectified)  # Algorithm 1
         loss = labeled + self.unlabeled_weight * linear_ramp(self.progress, self.ramp) * unlabeled

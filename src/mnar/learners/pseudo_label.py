@@ -1,15 +1,18 @@
 """Pseudo-Label (Lee, ICML 2013 workshop).
 
-Take the class predicted for an unlabelled sample, where that is confident, for its label.
+If the prediction for an unlabelled sample is confident enough, the predicted class becomes the label of the sample.
 
-    paper    here         meaning
-    f'       logits_u     prediction for the unlabelled sample; the gradient goes through it
-             rectified    its softmax after the guidance; everything downstream reads it
-    y'       target       its arg-max                                                                Eq. 14
-             threshold    least confidence of a pseudo-label that is used
-    alpha(t) unlabeled_weight * linear_ramp(progress, ramp)
+    paper     here              meaning
+    f'        logits_u          prediction for the unlabelled sample; the gradient flows through it
+              rectified         softmax of `logits_u` after the guidance; mask and label are computed from it
+    y'        target            arg-max of `rectified`                                                  Eq. 14
+              threshold         lowest confidence of a pseudo-label that is used
+    alpha(t)                    unlabeled_weight * linear_ramp(progress, ramp)
+              unlabeled_weight  largest weight of the unlabelled loss
+              ramp              share of training during which that weight grows linearly from 0
 
-Where the paper and published codes differ, docs/methods/pseudo_label.md says which is followed and why.
+The paper and published implementations differ in places. docs/methods/pseudo_label.md says which one this code
+follows, and why.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class PseudoLabel(Learner):
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         weak = batch.u["weak"]
-        # One forward for all: the batch-norm statistics are those of the whole step.
+        # One forward pass for all samples, so that batch-norm sees the whole step.
         logits_x, logits_u = model(torch.cat([batch.x, weak])).float().split([len(batch.x), len(weak)])
         labeled = self.guidance.supervised(logits_x, batch.y, logits_u)
 
@@ -59,7 +62,7 @@ class PseudoLabel(Learner):
         mask = confidence >= self.guidance.threshold(rectified, self.threshold)
         self.note_pseudo_labels(target, mask)
 
-        # The mean is over all of the batch: few confident samples make a small loss, not a noisy one.
+        # The mean is over the whole batch, so that few confident samples give a small loss and not a noisy one.
         unlabeled = (mask * F.cross_entropy(self.guidance.pool_logits(logits_u), target, reduction="none")).mean()
         loss = labeled + self.unlabeled_weight * linear_ramp(self.progress, self.ramp) * unlabeled  # Eq. 15
         logs = {

@@ -1,18 +1,21 @@
 """ReMixMatch (Berthelot et al., ICLR 2020).
 
-Label an unlabelled image by the prediction for its weak view, aligned with the labelled class mix and sharpened; give
-that label to strong views of it as well, train on mixtures as MixMatch does, and let a second head tell how far an
-image was turned.
+The label of an unlabelled image is guessed from the prediction for its weak view (the anchor). The prediction is
+aligned with the class distribution of the labelled set and sharpened. The strong views of the image get the same label.
+The model is trained on mixtures, as in MixMatch. A second head predicts by which angle an image was rotated.
 
     paper        here              meaning
     q_b          probs             prediction for the weak view, the anchor
-    q~_b         rectified         the same after the guidance (by default, distribution alignment); all else reads it
-    q            guess             sharpened with temperature T
-    K            strong_views      strong views of an image
-    alpha        alpha             of Beta(alpha, alpha), which the weights of a mixture come from
-    lambda_U     unlabeled_weight  of mixtures around unlabelled images; grows from 0 over the first `ramp` of training
-    lambda_U^_1  strong_weight     of the first strong view as it is; grows likewise
-    lambda_r     rotation_weight   of telling by how many quarter turns the first strong view was turned
+    q~_b         rectified         `probs` after the guidance, which is distribution alignment by default; the guess is
+                                   computed from it
+    q            guess             `rectified`, sharpened with temperature T
+    T            temperature       temperature of the sharpening; 1 means no sharpening
+    K            strong_views      number of strong views of an image
+    alpha        alpha             parameter of Beta(alpha, alpha), from which the mixing weights are drawn
+    lambda_U     unlabeled_weight  weight of the loss of mixtures whose larger part is an unlabelled image
+    lambda_U^_1  strong_weight     weight of the loss of the first strong view, not mixed
+                 ramp              share of training during which lambda_U and lambda_U^_1 grow linearly from 0
+    lambda_r     rotation_weight   weight of the loss of the rotation head
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ from mnar.models.batch_norm import statistics_kept
 from mnar.models.classifier import Classifier, with_heads
 from mnar.types import Batch, Step, Task
 
-NUM_TURNS = 4  # by 0, 90, 180 and 270 degrees
-MOST_STRONG_VIEWS = 9  # "strong9": a view's number is one digit
+NUM_TURNS = 4  # Images are rotated by 0, 90, 180 and 270 degrees.
+MOST_STRONG_VIEWS = 9  # The name of a view, such as "strong9", ends with one digit.
 
 
 class ReMixMatch(Learner):
@@ -63,14 +66,17 @@ class ReMixMatch(Learner):
     ) -> None:
         super().__init__(task, guidance)
         if not 1 <= strong_views <= MOST_STRONG_VIEWS:
-            raise ValueError(f"strong_views is {strong_views}; choose from 1 to {MOST_STRONG_VIEWS}")
+            raise ValueError(
+                f"strong_views is {strong_views}; an image can have 1 to {MOST_STRONG_VIEWS} strong views. "
+                "Choose e.g. --set learner.strong_views=2"
+            )
         check_positive(temperature=temperature, alpha=alpha)
         check_ramp(ramp)
         check_weights(unlabeled_weight=unlabeled_weight, strong_weight=strong_weight, rotation_weight=rotation_weight)
         if task.batch_unlabeled < NUM_TURNS:
             raise ValueError(
-                f"batch_unlabeled is {task.batch_unlabeled}; ReMixMatch turns each quarter of the batch "
-                f"by another angle: take at least {NUM_TURNS}"
+                f"batch_unlabeled is {task.batch_unlabeled}; ReMixMatch rotates each quarter of the unlabelled batch "
+                f"by a different angle, so take at least {NUM_TURNS}"
             )
         self.views = ("weak", "strong", *(f"strong{number}" for number in range(2, strong_views + 1)))
         self.temperature, self.alpha, self.ramp = temperature, alpha, ramp
@@ -79,14 +85,15 @@ class ReMixMatch(Learner):
 
     @property
     def forward_size(self) -> int:
-        return super().forward_size + 2 * self.task.batch_unlabeled  # a strong view as it is, and turned
+        # The first strong view goes through the model two more times, once not mixed and once rotated.
+        return super().forward_size + 2 * self.task.batch_unlabeled
 
     def check_sample(self, views: Mapping[str, Tensor]) -> None:
         height, width = views["strong"].shape[-2:]
         if height != width:
             raise ValueError(
-                f"images are {height}x{width}; ReMixMatch turns them by 90 degrees: make them square, or choose "
-                "another learner, e.g. --learner fixmatch"
+                f"images are {height}x{width}; ReMixMatch rotates them by 90 degrees, so they must be square. "
+                "Make the images square, or choose another learner, e.g. --learner fixmatch"
             )
 
     def heads(self, model: Classifier) -> dict[str, nn.Module]:
@@ -108,7 +115,7 @@ class ReMixMatch(Learner):
         pool, targets = mix(pool, weight, order), mix(targets, weight, order)
         turned, turns = turn_by_quarters(strong[0])
 
-        # One forward for all: the batch-norm statistics are those of the whole step.
+        # One forward pass for all images that are trained on, so that batch-norm sees the whole step.
         features = model.features(torch.cat([pool, strong[0], turned])).float()
         features, features_turned = features.split([len(pool) + len(weak), len(weak)])
         sizes = [len(batch.x), len(pool) - len(batch.x)]
@@ -132,11 +139,14 @@ class ReMixMatch(Learner):
 
 
 def turn_by_quarters(images: Tensor) -> tuple[Tensor, Tensor]:
-    """The first quarter of a batch as it is, the second turned once by 90 degrees, and so on; how often each was."""
+    """Rotate the four quarters of a batch by 0, 90, 180 and 270 degrees.
+
+    Return the images, and the number of quarter turns of each image.
+    """
     quarters = images.tensor_split(NUM_TURNS)
     turned = torch.cat([quarter.rot90(number, (-2, -1)) for number, quarter in enumerate(quarters)])
     turns = torch.cat(
         [torch.full((len(quarter),), number, device=images.device) for number, quarter in enumerate(quarters)]
     )
-    # Turning swaps the strides of rows and columns; the copy is in the memory format of the images.
+    # A rotation swaps the strides of rows and columns. The copy restores the memory format of the input.
     return torch.empty_like(images).copy_(turned), turns

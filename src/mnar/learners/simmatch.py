@@ -1,24 +1,28 @@
 """SimMatch (Zheng et al., CVPR 2022).
 
-FixMatch with soft pseudo-labels of two kinds, the class of an image and the labelled images it is similar to: each
-corrects the other, and the strong view is trained on both.
+SimMatch is FixMatch with two kinds of soft pseudo-labels. The first kind is a distribution over classes. The second
+kind is a distribution over the labelled images, by similarity. Each kind corrects the other, and the strong view is
+trained on both.
 
-    paper      here                  meaning
-    z          z_x, z_weak, ...      embedding: projection of an image onto the unit sphere
-    Q_l        bank                  an embedding of every labelled image, averaged over its visits
-    p^w        probs                 prediction for the weak view
-               rectified             the same after the guidance; everything downstream reads it
-    q^w        similar               softmax of the weak view's similarity to the labelled images
-    q^         unfolded              `similar`, each labelled image scaled by the share its class has in `rectified`
-    p^         smoothed              `rectified` mixed with `similar` added up by class
-    alpha      alpha                 weight of `rectified` in that mixture
-    t          temperature           of the softmaxes over similarities
-    m          bank_momentum         what an embedding in the bank keeps of itself at a visit
-    tau        threshold             least confidence of a pseudo-label that is used
-    lambda_u   unlabeled_weight
-    lambda_in  instance_weight
+    paper      here              meaning
+    z          z_x, z_weak, ...  embedding: the projection of an image onto the unit sphere
+    Q_l        bank              one embedding per labelled image, averaged over its visits
+    p^w        probs             prediction for the weak view
+               rectified         `probs` after the guidance; both pseudo-labels are computed from it
+    q^w        similar           softmax of the similarities between the weak view and the labelled images
+    q^         unfolded          `similar`, where each labelled image is multiplied by the probability of its class in
+                                 `rectified`; then normalised
+    p^         smoothed          `rectified` mixed with `similar`, which is summed by class
+    alpha      alpha             weight of `rectified` in that mixture
+    t          temperature       temperature of the softmaxes over similarities
+    m          bank_momentum     weight of the old embedding in the bank when its image is visited again
+    tau        threshold         lowest confidence of a pseudo-label that is used
+    lambda_u   unlabeled_weight  weight of the unlabelled loss
+    lambda_in  instance_weight   weight of the instance loss, which compares `unfolded` with the strong view
+               dim               length of an embedding
 
-Where the paper and the published codes differ, docs/methods/simmatch.md says which is followed and why.
+The paper and published implementations differ in places. docs/methods/simmatch.md says which one this code follows,
+and why.
 """
 
 from __future__ import annotations
@@ -38,13 +42,14 @@ from mnar.models.classifier import Classifier, with_heads
 from mnar.models.projection import Projection, similarity
 from mnar.types import Batch, Step, Task
 
-SMALLEST_MASS = torch.finfo(torch.float32).tiny  # keeps 0 / mass finite where a class has no image in the bank yet
+# The smallest divisor: it keeps 0 / mass finite as long as a class has no image in the bank.
+SMALLEST_MASS = torch.finfo(torch.float32).tiny
 
 
 class SimMatch(Learner):
     paper = "Zheng et al., CVPR 2022"
     views = ("weak", "strong")
-    # No "relabel": the bank has a place for each label that is given, and for no other.
+    # There is no "relabel" here: the bank has one row per given label, and no rows for labels that are added later.
     hooks = frozenset({"watch", "refresh", "supervised", "threshold", "pool_logits"})
     default_guidance: ClassVar[Mapping[str, Any]] = {
         "name": "distribution_alignment",
@@ -75,15 +80,18 @@ class SimMatch(Learner):
         check_positive(temperature=temperature)
         check_weights(unlabeled_weight=unlabeled_weight, instance_weight=instance_weight)
         if dim < 1:
-            raise ValueError(f"dim is {dim}; an embedding has at least 1 number (the paper uses 128)")
+            raise ValueError(f"dim is {dim}; an embedding needs at least 1 dimension. Choose e.g. 128, as in the paper")
         if not 0 <= bank_momentum < 1:
-            raise ValueError(f"bank_momentum is {bank_momentum}; it lies in [0, 1) (the paper uses 0.7)")
+            raise ValueError(
+                f"bank_momentum is {bank_momentum}; it must lie in [0, 1). Choose e.g. 0.7, as in the paper"
+            )
         self.threshold, self.alpha, self.temperature = threshold, alpha, temperature
         self.unlabeled_weight, self.instance_weight = unlabeled_weight, instance_weight
         self.dim, self.bank_momentum = dim, bank_momentum
 
         membership = _membership(task)
-        self.register_buffer("membership", membership, persistent=False)  # [labelled images, k], one-hot
+        # The class of each labelled image, one-hot: [labelled images, k].
+        self.register_buffer("membership", membership, persistent=False)
         self.register_buffer("bank", torch.zeros(len(membership), dim))
         self.register_buffer("filled", torch.zeros(len(membership), dtype=torch.bool))
 
@@ -94,7 +102,7 @@ class SimMatch(Learner):
         model = with_heads(model, "projection")
         weak, strong = batch.u["weak"], batch.u["strong"]
         sizes = [len(batch.x), len(weak), len(strong)]
-        # One forward for all: the batch-norm statistics are those of the whole step, as in FixMatch.
+        # One forward pass for all images, so that batch-norm sees the whole step, as in FixMatch.
         features = model.features(torch.cat([batch.x, weak, strong])).float()
         logits_x, logits_weak, logits_strong = model.head(features).split(sizes)
         z_x, z_weak, z_strong = model.heads["projection"](features).split(sizes)
@@ -102,7 +110,8 @@ class SimMatch(Learner):
 
         probs = logits_weak.detach().softmax(1)
         rectified = self.guidance(probs, batch.u_index)
-        self._remember(z_x, batch.x_index)  # before it is read: the bank is never empty then, not even at first
+        # The bank is written before it is read, so that it is not empty even at the first step.
+        self._remember(z_x, batch.x_index)
         smoothed, unfolded = self._propagate(rectified, z_weak)
         confidence, target = smoothed.max(1)
         mask = confidence >= self.guidance.threshold(smoothed, self.threshold)
@@ -111,7 +120,8 @@ class SimMatch(Learner):
         unlabeled = (mask * F.cross_entropy(logits_strong, smoothed, reduction="none")).mean()  # L_u
 
         similarity_strong = similarity(z_strong, self.bank, self.filled, self.temperature)
-        instance = F.cross_entropy(similarity_strong, unfolded)  # L_in, over all images: no threshold here
+        # The instance loss has no threshold: it uses every image of the batch.
+        instance = F.cross_entropy(similarity_strong, unfolded)  # L_in
         loss = labeled + self.unlabeled_weight * unlabeled + self.instance_weight * instance
         logs = {
             "loss/labeled": labeled.detach(),
@@ -123,10 +133,10 @@ class SimMatch(Learner):
 
     @torch.no_grad()
     def _remember(self, z_x: Tensor, x_index: Tensor) -> None:
-        """Average the labelled images of this batch into the bank; an image's first visit sets its embedding."""
+        """Update the bank with the labelled images of this batch. The first visit of an image sets its embedding."""
         z_x, x_index = distributed.gather(z_x), distributed.gather(x_index)
-        # With few labels, an image stands in the batch more than once: the mean of its embeddings counts as one visit.
-        # All its rows then write the bits of the first of them, so it does not matter which is last.
+        # With few labels, an image is in the batch more than once. The mean of its embeddings then counts as one visit.
+        # All rows of the image write the same bits (those of its first row), so the order of the writes has no effect.
         same = (x_index.unsqueeze(1) == x_index).to(z_x.dtype)
         mean = (same @ z_x / same.sum(1, keepdim=True))[same.argmax(1)]
         kept = self.bank_momentum * self.filled[x_index].unsqueeze(1)
@@ -135,7 +145,10 @@ class SimMatch(Learner):
 
     @torch.no_grad()
     def _propagate(self, rectified: Tensor, z_weak: Tensor) -> tuple[Tensor, Tensor]:
-        """The pseudo-labels of both kinds, [n, k] and [n, labelled images], each corrected by the other as it was."""
+        """Return the pseudo-labels of both kinds, [n, k] and [n, labelled images].
+
+        Each kind is corrected with the other kind as it was before its own correction.
+        """
         similar = similarity(z_weak, self.bank, self.filled, self.temperature).softmax(1)
         smoothed = self.alpha * rectified + (1 - self.alpha) * (similar @ self.membership)
         unfolded = similar * (rectified @ self.membership.T)
@@ -144,20 +157,24 @@ class SimMatch(Learner):
 
 
 def _membership(task: Task) -> Tensor:
-    """The class of each labelled image, one-hot: matrix products with it sum by class and spread by class."""
+    """Return the class of each labelled image, one-hot: [labelled images, k].
+
+    A product with this matrix sums over the images of a class. A product with its transpose gives every image the
+    value of its class.
+    """
     if task.labeled_targets is None:
         raise ValueError(
-            "SimMatch compares images with all labelled ones, but the task has no labels (Task.labeled_targets); "
-            "give them, or choose fixmatch"
+            "SimMatch compares images with all labelled images, but the task has no labels (Task.labeled_targets); "
+            "give the labels, or choose fixmatch"
         )
     membership = F.one_hot(task.labeled_targets.cpu(), task.num_classes).float()
     lacking = membership.sum(0) == 0
     try:
-        torch._assert_async(~lacking.any())  # also where there are shapes but no values
+        torch._assert_async(~lacking.any())  # This check also works on fake tensors, which have no values.
     except RuntimeError as error:
         raise ValueError(
             f"no labelled image of class {lacking.nonzero().flatten().tolist()}; SimMatch compares images with "
-            "labelled ones of every class: label at least one of each (train.validation holds some out), or choose "
-            "fixmatch or comatch"
+            "labelled images of every class, so label at least one of each class (train.validation holds out some "
+            "labels), or choose fixmatch or comatch"
         ) from error
     return membership

@@ -1,4 +1,4 @@
-"""Supervised: the labelled samples alone, the baseline that every semi-supervised method has to beat."""
+"""Supervised training on the labelled samples alone: the baseline that every semi-supervised method has to beat."""
 
 from __future__ import annotations
 

@@ -1,17 +1,21 @@
 """UPS, uncertainty-aware pseudo-label selection (Rizve et al., ICLR 2021).
 
-Train a network, label the samples on which its predictions agree whatever dropout leaves out, either as the class that
-they belong to or with classes that they do not, and begin anew with a fresh network that learns from both.
+UPS trains several networks, one after another (generations). After each generation the network predicts every
+unlabelled sample several times with dropout. If these predictions agree, the sample gets a positive label (the class
+that it belongs to) or negative labels (classes that it does not belong to). The next generation trains a fresh network
+on these labels and the given labels.
 
-    paper    here                    meaning
-    p        probs                   prediction, the mean of `passes` forwards with dropout
-             rectified               the same after the guidance; the class of a sample is its arg-max
-    u(p)     uncertainty             standard deviation over the passes
-    tau_p    positive_threshold      least confidence in the class of a sample labelled with it
-    kappa_p  positive_uncertainty    its uncertainty is below
-    tau_n    negative_threshold      the probability of a class that a sample is said not to be is below
-    kappa_n  negative_uncertainty    its uncertainty is below
-             negative                the classes that each unlabelled sample is said not to be
+    paper    here                  meaning
+             generations           number of networks that are trained, one after another
+             passes                number of forward passes with dropout for each unlabelled sample
+    p        probs                 prediction of each pass; the mean over the passes goes through the guidance
+             rectified             mean prediction after the guidance; its arg-max is the class of the sample
+    u(p)     uncertainty           standard deviation of the prediction over the passes
+    tau_p    positive_threshold    a positive label needs at least this confidence
+    kappa_p  positive_uncertainty  a positive label needs an uncertainty below this value
+    tau_n    negative_threshold    a negative label needs a probability of the class below this value
+    kappa_n  negative_uncertainty  a negative label needs an uncertainty below this value
+             negative              the negative labels: the classes that each unlabelled sample does not belong to
 """
 
 from __future__ import annotations
@@ -29,15 +33,21 @@ from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier
 from mnar.types import Batch, Predict, Selection, Step, Task
 
-SMALLEST_PROB = 1e-7  # of not being a class: keeps its logarithm finite
+# The smallest probability of not belonging to a class: it keeps the logarithm finite.
+SMALLEST_PROB = 1e-7
 
 
 class UPS(Learner):
-    """Labels between generations, so a step makes no pseudo-label and calls no guidance.
+    """Train in generations. Pseudo-labels are made between generations, so a step does not call the guidance.
 
-    negative_temperature    softens the predictions that negative labels are read from
-    balanced_generations    as many, from the first, train on the same number of positive labels per class,
-    balance_minimum         but on no fewer than this where a class has them
+    The docstring of this module explains the other options.
+
+    negative_temperature    temperature of the softmax from which negative labels are selected; above 1 it makes the
+                            predictions softer
+    balanced_generations    the first so many generations train on balanced positive labels: each class keeps as many
+                            positive labels as the rarest class has. The first generation has no positive labels, so
+                            0 and 1 both switch the balancing off.
+    balance_minimum         number of positive labels that balancing always leaves to a class, if the class has them
     """
 
     paper = "Rizve et al., ICLR 2021"
@@ -46,9 +56,10 @@ class UPS(Learner):
     unlabeled_ratio = 1
     labels_batches = False
     hooks = frozenset[str]()
-    forgets = False  # the history that a guidance needs is that of all generations
-    # Before there is a history no row of C has a transition, and a one-hot pseudo-label would pass any threshold; and
-    # the window is to hold a pass over the unlabelled set: 65,536 samples in batches of 64.
+    forgets = False  # A guidance needs the history of all generations, since it sees one pass per generation.
+    # In the first pass there is no history, so every row of C is empty. PRG would then make one-hot pseudo-labels, and
+    # these pass any threshold; "identity" avoids that. The window has to hold a pass over the unlabelled set: 1024
+    # batches of 64 are 65,536 samples.
     guidance_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         name: {"empty_row": "identity", "window": 1024} for name in ("prg", "prg_last")
     }
@@ -72,9 +83,13 @@ class UPS(Learner):
     ) -> None:
         super().__init__(task, guidance)
         if generations < 1:
-            raise ValueError(f"generations is {generations}; at least 1 network is trained (the paper's code: 20)")
+            raise ValueError(
+                f"generations is {generations}; UPS trains at least 1 network. Choose e.g. 20, as in the published code"
+            )
         if passes < 2:
-            raise ValueError(f"passes is {passes}; a standard deviation needs at least 2 (the paper uses 10)")
+            raise ValueError(
+                f"passes is {passes}; a standard deviation needs at least 2 passes. Choose e.g. 10, as in the paper"
+            )
         check_shares(positive_threshold=positive_threshold, negative_threshold=negative_threshold)
         check_positive(
             positive_uncertainty=positive_uncertainty,
@@ -83,7 +98,7 @@ class UPS(Learner):
         )
         for name, count in (("balanced_generations", balanced_generations), ("balance_minimum", balance_minimum)):
             if count < 0:
-                raise ValueError(f"{name} is {count}; it cannot be negative (0 switches it off)")
+                raise ValueError(f"{name} is {count}; it must not be negative. Choose 0 or more (0 switches it off)")
         self.generations, self.passes = generations, passes
         self.positive_threshold, self.positive_uncertainty = positive_threshold, positive_uncertainty
         self.negative_threshold, self.negative_uncertainty = negative_threshold, negative_uncertainty
@@ -93,13 +108,16 @@ class UPS(Learner):
 
     def prepare(self, model: Classifier) -> None:
         if not any(isinstance(module, nn.Dropout) for module in model.modules()):
-            raise ValueError("ups measures uncertainty by dropout, and the model has none; use --set model.dropout=0.3")
+            raise ValueError(
+                "ups measures uncertainty with dropout, but the model has none; use --set model.dropout=0.3"
+            )
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         strong = batch.u["strong"]
         logits = model(torch.cat([batch.x, strong])).float()
         logits_x, logits_u = logits.split([len(batch.x), len(strong)])
-        labeled = F.cross_entropy(logits_x, batch.y)  # L_CE: samples labelled by the last generation are among x
+        # After the first generation, x also holds the samples that got a positive label.
+        labeled = F.cross_entropy(logits_x, batch.y)  # L_CE
 
         negative = self.negative[batch.u_index]
         has_negative = negative.any(1)
@@ -141,20 +159,35 @@ class UPS(Learner):
 def select_positives(
     rectified: Tensor, uncertainty: Tensor, threshold: float, limit: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """[n, k], [n, k] -> each sample's class, its uncertainty, and whether the sample is labelled with it: [n] each."""
+    """Select the samples that get a positive label.
+
+    rectified    [n, k] mean predictions after the guidance
+    uncertainty  [n, k] standard deviation of each class probability over the passes
+    threshold    lowest confidence of a positive label
+    limit        a positive label needs an uncertainty below this value
+
+    Return [n] the class of each sample, [n] the uncertainty of that class, [n] whether the sample is selected.
+    """
     confidence, target = rectified.max(1)
     uncertainty = uncertainty.gather(1, target.unsqueeze(1)).squeeze(1)
     return target, uncertainty, (confidence >= threshold) & (uncertainty < limit)
 
 
 def select_negatives(probs: Tensor, uncertainty: Tensor, target: Tensor, threshold: float, limit: float) -> Tensor:
-    """[n, k], [n, k], [n] -> which classes each sample is said not to be, [n, k]; never its own class."""
+    """Return the classes that each sample does not belong to, as booleans [n, k].
+
+    A class is selected if its probability in `probs` [n, k] is below `threshold` and its `uncertainty` [n, k] is below
+    `limit`. The class of the sample itself, `target` [n], is never selected.
+    """
     negative = (probs < threshold) & (uncertainty < limit)
     return negative.scatter(1, target.unsqueeze(1), False)
 
 
 def balance(target: Tensor, uncertainty: Tensor, positive: Tensor, num_classes: int, minimum: int) -> Tensor:
-    """Of the positive ones, per class the surest, as many as the rarest class has but at least `minimum`: [n] bool."""
+    """Keep the same number of positive samples in each class, as booleans [n].
+
+    Each class keeps its samples with the lowest uncertainty: as many as the rarest class has, but at least `minimum`.
+    """
     counts = torch.bincount(target[positive], minlength=num_classes)
     quota = max(minimum, int(counts.min()))
     kept = torch.zeros_like(positive)

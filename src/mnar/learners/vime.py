@@ -1,19 +1,19 @@
 """VIME, the semi-supervised stage (Yoon et al., NeurIPS 2020).
 
-On top of an encoder that `vime_self.py` has trained and that is now frozen, train a classifier whose predictions
-for several corrupted copies of an unlabelled row agree.
+The encoder comes from the first stage (`vime_self.py`) and is frozen. This stage trains a classifier on top of the
+encoder. The unlabelled loss makes the predictions for several corrupted copies of an unlabelled row agree.
 
-    paper    here          meaning
-    e        model.encoder frozen
-    f_e      model         the classifier on the encoder
-    K        copies        corrupted copies of each unlabelled row
-    p_m      mask_rate     share of the cells that are overwritten in a copy
-    x~_k     corrupt()     columns turned within the batch where the mask says so                  Eq. 3
-    beta     unlabeled_weight
-             probs         prediction for the row as it is
-             rectified     the same after the guidance; the target that copies are trained on
+    paper    here              meaning
+    e        model.encoder     the frozen encoder
+    f_e      model             the classifier on the encoder
+    K        copies            number of corrupted copies of each unlabelled row
+    p_m      mask_rate         share of the cells that are overwritten in a copy
+    x~_k     corrupt()         a copy: masked cells get a value of the same column from another row         Eq. 3
+    beta     unlabeled_weight  weight of the unlabelled loss
+             probs             prediction for the uncorrupted row
+             rectified         `probs` after the guidance: the target of the copies
 
-Where the paper and its published code differ, docs/methods/vime.md says which is followed and why.
+The paper and its published code differ in places. docs/methods/vime.md says which one this code follows, and why.
 """
 
 from __future__ import annotations
@@ -37,18 +37,23 @@ from mnar.types import Batch, Step, Task
 
 
 class Vime(Learner):
-    """consistency      of the copies: "var", the variance of their logits (published code); "mse", squared
-                     difference to the row's own prediction (paper); "ce", cross entropy with it, which a guidance
-                     needs. "auto" is "var" without a guidance and "ce" with one.
-    encoder          a run of the first stage to take the encoder from; None: train one first
-    pretraining_epochs, feature_weight, bounded    of that first stage; bounded: features lie in 0..1
+    """Train a classifier on a frozen encoder. The docstring of this module explains the other options.
+
+    consistency         the unlabelled loss: "var" is the variance of the copies' logits (published code), "mse" the
+                        squared difference between the copies' predictions and the prediction for the uncorrupted row
+                        (paper), "ce" the cross-entropy with that prediction, which a guidance needs. "auto" means "var"
+                        without a guidance and "ce" with one.
+    encoder             run folder of the first stage to load the encoder from; None trains an encoder first
+    pretraining_epochs  option of the first stage: number of passes over the unlabelled set
+    feature_weight      option of the first stage: weight of the reconstruction loss
+    bounded             option of the first stage: whether all features lie between 0 and 1
     """
 
     paper = "Yoon et al., NeurIPS 2020"
     views = ("id",)
     labeled_view = "id"
     suits = ("tables",)
-    # No "relabel": a fresh network would be without its encoder.
+    # There is no "relabel" here: the fresh network of a new generation would not have the trained encoder.
     hooks = frozenset({"refresh", "supervised", "pool_logits"})
     unlabeled_ratio = 1
     pretrained_by = "vime_self"
@@ -76,19 +81,22 @@ class Vime(Learner):
             raise ValueError(f"unknown consistency {consistency!r}; choose from ['auto', 'var', 'mse', 'ce']")
         if has_guidance and consistency != "ce":
             raise ValueError(
-                f"consistency is {consistency!r}, which has no pseudo-label to guide; "
+                f"consistency is {consistency!r}, but a guidance needs the cross-entropy loss; "
                 "choose consistency=ce, or --guidance none"
             )
         fewest = 2 if consistency == "var" else 1
         if copies < fewest:
-            raise ValueError(f"copies is {copies}; consistency {consistency!r} needs at least {fewest}")
+            raise ValueError(f"copies is {copies}; consistency {consistency!r} needs at least {fewest} of them")
         check_weights(unlabeled_weight=unlabeled_weight)
         if not 0 < pretraining_epochs < math.inf:
-            raise ValueError(f"pretraining_epochs is {pretraining_epochs}; the encoder needs more than 0 to be trained")
+            raise ValueError(
+                f"pretraining_epochs is {pretraining_epochs}; the encoder must be trained for more than 0 epochs. "
+                "Choose e.g. --set learner.pretraining_epochs=10"
+            )
         if task.batch_unlabeled < 2:
             raise ValueError(
-                f"the unlabelled batch has {task.batch_unlabeled} row and columns are permuted within it; "
-                "choose --set train.batch_unlabeled=2 or more"
+                f"the unlabelled batch has {task.batch_unlabeled} row, but VIME overwrites cells with values from "
+                "other rows of the batch; choose --set train.batch_unlabeled=2 or more"
             )
         self.mask_rate, self.copies, self.consistency = mask_rate, copies, consistency
         self.unlabeled_weight = unlabeled_weight
@@ -105,7 +113,7 @@ class Vime(Learner):
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         u = batch.u["id"]
         corrupted = corrupt(u, self.copies, self.mask_rate)
-        # Nothing below the classifier wants a gradient, so of the encoder this is the forward product alone.
+        # The encoder is frozen, so PyTorch computes no gradient below the classifier.
         logits = model(torch.cat([batch.x, u, corrupted.flatten(0, 1)])).float()
         logits_x, logits_u, logits_copies = logits.split([len(batch.x), len(u), self.copies * len(u)])
         labeled = self.guidance.supervised(logits_x, batch.y, logits_u)
@@ -120,7 +128,11 @@ class Vime(Learner):
         return Step(loss, {"loss/labeled": labeled.detach(), "loss/unlabeled": unlabeled.detach()})
 
     def _inconsistency(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Of copies, [copies, n, k], with one another or with their target, [n, k]."""
+        """Return the unlabelled loss: how much the copies' predictions differ from each other or from the target.
+
+        logits  [copies, n, k] predictions for the copies
+        target  [n, k] pseudo-labels
+        """
         if self.consistency == "var":
             return logits.var(0, correction=0).mean()
         if self.consistency == "mse":
@@ -129,16 +141,18 @@ class Vime(Learner):
 
 
 def corrupt(table: Tensor, copies: int, mask_rate: float) -> Tensor:
-    """[n, d] -> [copies, n, d]: cells overwritten by others of their column, each with the chance mask_rate.
+    """Return corrupted copies [copies, n, d] of the rows of `table` [n, d].
 
-    A copy's column is the batch's turned by a random number of rows of its own: like a random permutation, it gives
-    each cell a donor that is uniform over the rows and independent of the donors in other columns, without a sort
-    for each column.
+    Each cell is overwritten with probability `mask_rate`. The new value comes from the same column of another row. To
+    find that row, every column of every copy is shifted cyclically by its own random number of rows. As with a random
+    permutation of the column, the row is uniform over the batch and independent of the other columns, but no sort is
+    needed.
     """
     num_rows, num_columns = table.shape
     masked = torch.rand(copies, *table.shape, device=table.device) < mask_rate
     shift = torch.randint(num_rows, (copies, num_columns), device=table.device)
     column = torch.arange(num_columns, device=table.device)
-    turned_by = torch.cat([table, table]).T.unfold(1, num_rows, 1)  # [d, n + 1, n]: every turn of every column, a view
+    # [d, n + 1, n]: all cyclic shifts of all columns, as a view without a copy.
+    turned_by = torch.cat([table, table]).T.unfold(1, num_rows, 1)
     turned = turned_by[column, shift].transpose(1, 2)
     return torch.where(masked, turned, table)  # Eq. 3

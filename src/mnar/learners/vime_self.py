@@ -1,24 +1,27 @@
 """VIME, the self-supervised stage (Yoon et al., NeurIPS 2020).
 
-Put strangers' values into some cells of a row, and train an encoder from which one can tell which cells they are and
-what stood there.
+This stage overwrites some cells of a row with values from other rows. It trains an encoder together with two heads. One
+head predicts which cells were changed. The other head predicts the original values.
 
-    paper    here         meaning
-    m        masked       cells to overwrite, Bernoulli(mask_rate)
-    x_bar    "marginal"   a value from the same column of another row, for each cell
-    x~       corrupted    m * x_bar + (1 - m) * x                                             Eq. 3
-    m'       changed      cells that are in fact other: a value may meet its equal
-    e        model.encoder
-    s_m, s_r model.heads  "mask": was the cell changed? "feature": what stood there?
-    alpha    feature_weight
+    paper    here                   meaning
+    p_m      mask_rate              share of the cells that are overwritten
+    m        masked                 the cells to overwrite, drawn from Bernoulli(mask_rate)
+    x_bar    "marginal"             for each cell, a value of the same column from a random row
+    x~       corrupted              the corrupted row m * x_bar + (1 - m) * x                            Eq. 3
+    m'       changed                the cells whose value really changed; the new value may equal the old one
+    e        model.encoder          the encoder that is trained
+    s_m      model.heads["mask"]    predicts m'
+    s_r      model.heads["feature"] predicts the original row x
+    alpha    feature_weight         weight of the reconstruction loss
+             bounded                whether all features lie between 0 and 1; the reconstruction then ends in a sigmoid
 
-The second stage is `vime.py`. Neither labels nor pseudo-labels take part in this one.
+The second stage is `vime.py`. This stage uses neither labels nor pseudo-labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +44,7 @@ class VimeSelf(Learner):
     is_guided = False
     labels_batches = False
     uses_labels = False
+    pretraining_options: ClassVar[Mapping[str, Any]] = {"optimizer": "rmsprop"}
 
     def __init__(
         self,
@@ -69,7 +73,8 @@ class VimeSelf(Learner):
         check_bounds(views["id"], self.bounded)
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
-        model = cast(EncoderMLP, model)  # or the engine's network, which offers the same
+        # The model may also be the engine's network, which has the same attributes as an EncoderMLP.
+        model = cast(EncoderMLP, model)
         x = batch.u["id"]
         masked = torch.rand_like(x) < self.mask_rate
         corrupted = torch.where(masked, batch.u["marginal"], x)  # Eq. 3
@@ -84,15 +89,20 @@ class VimeSelf(Learner):
 
 
 def check_bounds(rows: Tensor, bounded: bool) -> None:
+    """Refuse `bounded` if a standardised feature lies outside 0 to 1, since a sigmoid could not reconstruct it."""
     lowest, highest = rows.min().item(), rows.max().item()
     if bounded and not 0 <= lowest <= highest <= 1:
         raise ValueError(
-            f"features range from {lowest:.3g} to {highest:.3g} once standardised, and learner.bounded says 0 to 1; "
-            "choose --set learner.bounded=false"
+            f"features range from {lowest:.3g} to {highest:.3g} after standardisation, but learner.bounded=true needs "
+            "values from 0 to 1; choose --set learner.bounded=false"
         )
 
 
 def check_pretext(mask_rate: float, feature_weight: float) -> None:
+    """Refuse options of the first stage that are out of range."""
     if not 0 < mask_rate <= 1:
-        raise ValueError(f"mask_rate is {mask_rate}; a share of the cells lies in (0, 1] (the paper uses 0.3)")
+        raise ValueError(
+            f"mask_rate is {mask_rate}; the share of overwritten cells must lie in (0, 1]. "
+            "Choose e.g. 0.3, as in the paper"
+        )
     check_weights(feature_weight=feature_weight)

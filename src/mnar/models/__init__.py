@@ -1,8 +1,8 @@
-"""Networks: each is built as Model(input_shape, num_classes, *, options) and maps a batch to logits."""
+"""The networks. Each is built as Model(input_shape, num_classes, *, options) and maps a batch to logits."""
 
 from collections.abc import Callable
 
-from mnar.models.backbone import Backbone, Network
+from mnar.models.backbone import Backbone, NetworkOrFactory
 from mnar.models.classifier import Classifier
 from mnar.models.encoder_mlp import EncoderMLP
 from mnar.models.mlp import MLP
@@ -18,4 +18,14 @@ MODELS: dict[str, Callable[..., Classifier]] = {
     "small_cnn": SmallCNN,
 }
 
-__all__ = ["MLP", "MODELS", "Backbone", "Classifier", "EncoderMLP", "Network", "ResNet18", "SmallCNN", "WideResNet"]
+__all__ = [
+    "MLP",
+    "MODELS",
+    "Backbone",
+    "Classifier",
+    "EncoderMLP",
+    "NetworkOrFactory",
+    "ResNet18",
+    "SmallCNN",
+    "WideResNet",
+]

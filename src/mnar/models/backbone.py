@@ -1,4 +1,4 @@
-"""Somebody's own network: whatever comes out of it are the features of a classifier."""
+"""A classifier on top of the user's own network: the output of that network are the features."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from mnar.models.classifier import Classifier
 
-# A network, of which a copy is trained, or what makes a fresh one.
-Network = nn.Module | Callable[[], nn.Module]
+# Either a network, of which a copy is trained, or a function that returns a fresh network.
+NetworkOrFactory = nn.Module | Callable[[], nn.Module]
 
 
 class Backbone(Classifier):
-    """Its output, of any shape, is flattened, and the linear head comes on top."""
+    """Flatten the output of the user's network, which may have any shape, and put a linear head on top."""
 
-    def __init__(self, network: Network, input_shape: tuple[int, ...], num_classes: int) -> None:
+    def __init__(self, network: NetworkOrFactory, input_shape: tuple[int, ...], num_classes: int) -> None:
         made = copy.deepcopy(network) if isinstance(network, nn.Module) else network()
         super().__init__(_num_features(made, input_shape), num_classes)
         self.network = made
@@ -29,9 +29,9 @@ class Backbone(Classifier):
 
 @torch.no_grad()
 def _num_features(network: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """By trying it on two blank samples; it stays as it was."""
+    """Find the number of features by a trial with two blank samples. The trial uses a copy of the network."""
     if not isinstance(network, nn.Module):
-        raise ValueError(f"the backbone is {type(network).__name__}; give an nn.Module, or a function that makes one")
+        raise ValueError(f"the backbone is {type(network).__name__}; give an nn.Module, or a function that returns one")
     trial = copy.deepcopy(network).eval()
     try:
         output = trial(torch.zeros(2, *input_shape))
@@ -39,5 +39,5 @@ def _num_features(network: nn.Module, input_shape: tuple[int, ...]) -> int:
         raise ValueError(f"the backbone cannot take samples of shape {tuple(input_shape)}: {error}") from error
     if not isinstance(output, Tensor) or len(output) != 2:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise ValueError(f"of two samples the backbone makes {shape}; it must give one row of features for each")
+        raise ValueError(f"of two samples the backbone makes {shape}; it must give one row of features for each sample")
     return output.flatten(1).shape[1]

@@ -1,4 +1,4 @@
-"""Batch norm followed by LeakyReLU, after a residual sum where there is one."""
+"""Batch norm followed by LeakyReLU, optionally after the sum with a skip path."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from mnar.models.fusing import triton_can_take
 
 
 class BatchNormLeakyReLU(nn.BatchNorm2d):
-    """Plain PyTorch operations; in training on a GPU, Triton kernels that read and write memory less often.
+    """Batch norm and LeakyReLU in one module.
 
-    Set `fused` to False for plain operations everywhere. `torch.compile` sees only those, and fuses them.
+    In training on a GPU the module uses Triton kernels, which read and write memory less often. Elsewhere it uses plain
+    PyTorch operations. Set `fused` to False to use plain operations everywhere. Under `torch.compile` the module always
+    uses plain operations, which `torch.compile` then fuses itself.
+
+    channels  number of channels
+    slope     slope of LeakyReLU for negative values
+    momentum  weight of the current batch in the running statistics
+    eps       value that is added to the variance, so that its root is never 0
     """
 
     running_mean: Tensor
@@ -34,7 +41,10 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
         return F.leaky_relu(super().forward(x), self.slope)
 
     def add(self, x: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The sum, which goes on along the skip path, and the activated norm of it; no skip adds nothing."""
+        """Return the sum x + skip, which continues on the skip path, and the normalised and activated sum.
+
+        If skip is None, the sum is x.
+        """
         if skip is None:
             return x, self(x)
         if self._can_fuse(x) and self._can_fuse(skip) and x.shape == skip.shape and x.dtype == skip.dtype:
@@ -49,11 +59,12 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
             and triton_can_take(x)
             and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
             and self.weight.dtype == torch.float32
-            and x.numel() > self.num_features  # one value per channel has no variance: PyTorch says so
+            and x.numel() > self.num_features  # One value per channel has no variance: PyTorch raises the error.
         )
 
     def _add_fused(self, x: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
-        from mnar.models.fused_norm import add_norm_leaky_relu  # not above: only GPU installs have Triton
+        # This import is not at the top of the file, since only installations for a GPU have Triton.
+        from mnar.models.fused_norm import add_norm_leaky_relu
 
         return add_norm_leaky_relu(
             *(x, skip, self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked),
@@ -65,7 +76,7 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
 
 @contextmanager
 def statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Forwards in training mode that leave the running statistics as they are."""
+    """Keep the running statistics of batch norm unchanged during forward passes in training mode."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:

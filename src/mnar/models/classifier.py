@@ -1,4 +1,4 @@
-"""What every network offers: features, a linear head on them, and logits = head(features)."""
+"""The interface of every network: features, a linear head on them, and logits = head(features)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from torch import Tensor, nn
 
 
 class Classifier(nn.Module, ABC):
-    """A network whose last layer is linear; learners that work on embeddings call `features` and `head`.
+    """A network whose last layer is linear. Learners that work on embeddings call `features` and `head` separately.
 
-    Final classes are built as Model(input_shape, num_classes, *, options); input_shape is one sample's.
+    Concrete classes are built as Model(input_shape, num_classes, *, options). `input_shape` is the shape of one sample.
     """
 
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()
         self.num_features = num_features
         self.head = nn.Linear(num_features, num_classes)
-        self.heads = nn.ModuleDict()  # further ones on the features, that a learner trains and nobody predicts with
+        # Further heads on the features. A learner trains them, but they take no part in predictions.
+        self.heads = nn.ModuleDict()
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """[n, *input_shape] -> [n, num_features]"""
+        """Return the features [n, num_features] of the samples x [n, *input_shape]."""
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))
@@ -30,7 +31,7 @@ class Classifier(nn.Module, ABC):
 
 
 def with_heads(model: nn.Module, *names: str) -> Classifier:
-    """The model, once it is sure that a learner has put its heads there."""
+    """Return the model. Raise an error if a learner has not added the heads `names` to it."""
     missing = [name for name in names if name not in getattr(model, "heads", ())]
     if missing:
         raise ValueError(f"the model has no head {missing[0]!r}; add it with model.heads.update(learner.heads(model))")
@@ -38,6 +39,7 @@ def with_heads(model: nn.Module, *names: str) -> Classifier:
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:
+    """Return the number of channels. Refuse an input shape that is not (channels, height, width)."""
     if len(input_shape) != 3:
         raise ValueError(
             f"a convolutional model needs images of shape (channels, height, width), "

@@ -1,8 +1,9 @@
-"""The Triton kernels of fused_conv: 3x3 convolutions, stride 1, padding 1, channels last.
+"""The Triton kernels of fused_conv: 3x3 convolutions with stride 1 and padding 1 on channels-last images.
 
-An image batch is a matrix [pixels = n h w, channels]. The patch of a pixel is its nine neighbours' channels in one
-row, zero outside the image; a convolution is patches [pixels, 9 IN] times a weight matrix [9 IN, OUT]. The patches
-are never written: a tile of them is nine overlapping reads, which the cache serves.
+The kernels treat a batch of images as a matrix [pixels = n h w, channels]. The patch of a pixel is one row with the
+channels of its 3x3 neighbourhood (nine pixels), with zeros outside the image. A convolution is the product of the
+patches [pixels, 9 IN] and a weight matrix [9 IN, OUT]. The patches are never written to memory: a kernel reads a tile
+of patches as nine overlapping reads, most of which the cache serves.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
@@ -29,7 +30,7 @@ def correlate(
     BLOCK_PATCH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """y = patches(x) weight, for a block of pixels; REVERSED, with the taps of the weight in reverse."""
+    """Compute y = patches(x) weight for a block of pixels. REVERSED reads the nine taps of the weight backwards."""
     pixel = tl.program_id(0) * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)
     channel_out = tl.arange(0, OUT)[None, :]
     total = tl.zeros((BLOCK_PIXELS, OUT), tl.float32)
@@ -57,9 +58,10 @@ def weight_gradient(
     BLOCK_PATCH: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """partial[program] = grad_y^T patches(x) over this program's pixels, [OUT, 9 IN].
+    """Compute partial[program] = grad_y^T patches(x), [OUT, 9 IN], over the pixels of this program.
 
-    All columns of the patches at once, so that a gradient is read once; in blocks, since sizes are powers of two.
+    A program handles all columns of the patches, so that it reads every gradient only once. The columns are divided
+    into blocks (sum0 to sum4), since the size of a Triton tensor has to be a power of two.
     """
     BLOCKS: tl.constexpr = (9 * IN + BLOCK_PATCH - 1) // BLOCK_PATCH
     tl.static_assert(BLOCKS <= 5)
@@ -102,7 +104,7 @@ def weight_gradient(
 
 @triton.jit
 def _patches(x, pixel, column, num_pixels, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, IN: tl.constexpr):
-    """Some columns of the patches of some pixels, [pixels, columns]; column = tap * IN + channel."""
+    """Return the given columns of the patches of the given pixels: [pixels, columns]; column = tap * IN + channel."""
     tap, channel = column // IN, column % IN
     down, right = tap // 3 - 1, tap % 3 - 1
     row = (pixel // WIDTH % HEIGHT)[:, None] + down[None, :]
@@ -115,5 +117,6 @@ def _patches(x, pixel, column, num_pixels, HEIGHT: tl.constexpr, WIDTH: tl.const
 
 @triton.jit
 def _store_transposed(matrix, rows, row, IN: tl.constexpr, OUT: tl.constexpr):
+    """Store the rows `rows` [row, OUT] as columns of a matrix [OUT, 9 IN]."""
     where = matrix + tl.arange(0, OUT)[None, :] * (9 * IN) + row[:, None]
     tl.store(where, rows, (row < 9 * IN)[:, None])

@@ -1,4 +1,4 @@
-"""A 3x3 convolution that takes our own kernels where they are faster than the library's."""
+"""A 3x3 convolution that uses our own kernels where they are faster than those of cuDNN."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from torch import Tensor, nn
 
 from mnar.models.fusing import triton_can_take
 
-FUSED_CHANNELS = (16, 32)  # more, and cuDNN is as fast; an input of fewer must be the image itself
+# The numbers of channels for which our kernels are used. With more channels, cuDNN is as fast. With fewer than 16 input
+# channels, the input must be the image itself, which needs no gradient.
+FUSED_CHANNELS = (16, 32)
 
 
 class Convolution3x3(nn.Conv2d):
-    """Padding 1, no bias. In training on a GPU, at few channels and stride 1, in Triton; see `fused_conv`.
+    """A 3x3 convolution with padding 1 and without bias.
 
-    Set `fused` to False for the library's kernels everywhere.
+    In training on a GPU under autocast, with few channels and stride 1, the module uses our Triton kernels (see
+    `fused_conv`). Set `fused` to False to use the kernels of PyTorch everywhere.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
@@ -22,7 +25,8 @@ class Convolution3x3(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         if self._can_fuse(x):
-            from mnar.models.fused_conv import convolve  # not above: only GPU installs have Triton
+            # This import is not at the top of the file, since only installations for a GPU have Triton.
+            from mnar.models.fused_conv import convolve
 
             return convolve(x.to(torch.get_autocast_dtype("cuda")), self.weight)
         return super().forward(x)

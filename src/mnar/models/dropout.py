@@ -1,4 +1,4 @@
-"""Dropout where a model is asked for it."""
+"""Optional dropout layers of a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from torch import nn
 
 
 def dropout_layers(rate: float) -> tuple[nn.Dropout, ...]:
-    """One layer, or none at all for rate 0: a model without dropout keeps the names of its layers."""
+    """Return one dropout layer, or no layer for rate 0.
+
+    Without a layer for rate 0, the other layers have the same names in the state dict as in a model that has no
+    dropout option.
+    """
     if not 0 <= rate < 1:
-        raise ValueError(f"dropout is {rate}; the share of values dropped lies between 0 and below 1, such as 0.3")
+        raise ValueError(
+            f"dropout is {rate}; the share of dropped values must be at least 0 and below 1. Choose e.g. 0.3"
+        )
     return (nn.Dropout(rate),) if rate > 0 else ()

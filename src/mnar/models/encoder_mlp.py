@@ -1,4 +1,4 @@
-"""An encoder that can be trained on its own, and a multi-layer perceptron on what it encodes: VIME's network."""
+"""The network of VIME: an encoder, which can be trained separately, and a multi-layer perceptron on top of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from mnar.models.classifier import Classifier
 
 
 class EncoderMLP(Classifier):
-    """features(x) = layers(encoder(x)); the encoder is as wide as the input, where nobody says otherwise."""
+    """A classifier with features(x) = layers(encoder(x)).
+
+    encoder_width  number of outputs of the encoder; None: as many as the input has features
+    hidden         widths of the hidden layers after the encoder
+    """
 
     def __init__(
         self,
@@ -24,7 +28,7 @@ class EncoderMLP(Classifier):
         input_width = prod(input_shape)
         widths = (input_width if encoder_width is None else encoder_width, *hidden)
         if min(widths) < 1:
-            raise ValueError(f"encoder_width and hidden are {widths[0]} and {hidden}; each width must be at least 1")
+            raise ValueError(f"encoder_width and hidden are {widths[0]} and {hidden}; every width must be at least 1")
         super().__init__(widths[-1], num_classes)
         self.input_width, self.encoder_width = input_width, widths[0]
         self.encoder = nn.Sequential(nn.Flatten(), nn.Linear(self.input_width, self.encoder_width), nn.ReLU())
@@ -39,9 +43,9 @@ class EncoderMLP(Classifier):
 
 
 def with_encoder(model: nn.Module) -> EncoderMLP:
-    """The model, if it is one that VIME can train."""
+    """Return the model. Raise an error if it has no encoder, so that VIME cannot train it."""
     if not isinstance(model, EncoderMLP):
         raise ValueError(
-            f"VIME trains an encoder first, and {type(model).__name__} has none; choose --set model.name=encoder_mlp"
+            f"VIME first trains an encoder, but {type(model).__name__} has none; choose --set model.name=encoder_mlp"
         )
     return model

@@ -1,10 +1,11 @@
-"""3x3 convolutions of few channels in Triton, for training on a GPU.
+"""3x3 convolutions with few channels in Triton, for training on a GPU.
 
-cuDNN's kernels are made for many channels. At 3 to 32 of them, in bfloat16, they reach a sixth to a third of what
-the memory allows (docs/log.md), and the first stage of a wide ResNet is half of its convolution time.
+The kernels of cuDNN are made for many channels. With 3 to 32 channels in bfloat16 they reach a sixth to a third of the
+speed that the memory bandwidth allows (docs/log.md). The first stage of a wide ResNet, which has so few channels, takes
+half of the network's convolution time.
 
     y = patches(x) W                   W    [9 in, out]: the weight, tap by tap
-    dx = patches(dy) W'                W'   [9 out, in]: taps in reverse, in and out exchanged
+    dx = patches(dy) W'                W'   [9 out, in]: taps in reverse order, input and output channels swapped
     dW = sum over pixels of patches(x)^T dy
 """
 
@@ -24,7 +25,13 @@ from mnar.models import conv_kernels as kernels
 
 
 class BlockSizes(NamedTuple):
-    """How much of the work one program has at a time; measured on an H200."""
+    """The amount of work that one program does at a time. The values below were chosen by measurements on an H200.
+
+    pixels     pixels per block
+    patch      columns of the patches per block
+    num_warps  warps per program
+    stages     depth of the software pipeline
+    """
 
     pixels: int
     patch: int
@@ -34,11 +41,12 @@ class BlockSizes(NamedTuple):
 
 FORWARD = BlockSizes(pixels=128, patch=32, num_warps=4, stages=4)
 WEIGHT_GRADIENT = BlockSizes(pixels=64, patch=64, num_warps=4, stages=4)
-WEIGHT_GRADIENT_PROGRAMS = {3: 132 * 4, 16: 132 * 2, 32: 132}  # by input channels; an H200 has 132 multiprocessors
+# The number of programs, by the number of input channels. An H200 has 132 multiprocessors.
+WEIGHT_GRADIENT_PROGRAMS = {3: 132 * 4, 16: 132 * 2, 32: 132}
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """x channels-last, weight [out, in, 3, 3] in float32; computed and returned in the type of x."""
+    """Convolve x, which is channels-last, with a float32 weight [out, in, 3, 3]. The result has the type of x."""
     y: Tensor = _Convolve.apply(x, weight)
     return y
 
@@ -61,10 +69,11 @@ class _Convolve(torch.autograd.Function):
 
 
 def _correlate(x: Tensor, weight: Tensor, *, reverse: bool) -> Tensor:
-    """weight: [3, 3, in, out], with its taps in reverse or not"""
+    """Return patches(x) times the weight [3, 3, in, out]. `reverse` takes the taps of the weight in reverse order."""
     n, _, height, width = x.shape
     num_out = weight.shape[3]
-    weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)  # one kernel: cast and layout
+    # One kernel casts the weight and makes it contiguous.
+    weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)
     y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     num_pixels = n * height * width
     kernels.correlate[(triton.cdiv(num_pixels, FORWARD.pixels),)](
@@ -76,7 +85,10 @@ def _correlate(x: Tensor, weight: Tensor, *, reverse: bool) -> Tensor:
 
 
 def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
-    """In float32, [out, in, 3, 3] channels-last as the weight is. The programs' shares are added in a fixed order."""
+    """Return the gradient of the weight in float32, [out, in, 3, 3], channels-last like the weight.
+
+    The partial sums of the programs are added in a fixed order, so the result is repeatable.
+    """
     n, num_in, height, width = x.shape
     num_out = grad_y.shape[1]
     num_pixels = n * height * width
@@ -92,7 +104,7 @@ def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
 
 
 def _sizes(x: Tensor, num_out: int, blocks: BlockSizes) -> dict[str, int]:
-    """What both kernels are compiled for."""
+    """Return the compile-time constants and launch options that both kernels need."""
     _, num_in, height, width = x.shape
     return {
         "HEIGHT": height,

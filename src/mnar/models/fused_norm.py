@@ -1,16 +1,17 @@
 """Residual sum, batch norm and LeakyReLU in Triton, for training on a GPU.
 
-These operations are bound by memory, so what counts is how often a tensor is read or written. A channels-last
-tensor is a matrix [rows = n h w, channels] in row-major order, and over it go two passes each way:
+Memory bandwidth limits the speed of these operations, so the kernels read and write tensors as rarely as possible. A
+channels-last tensor is a matrix [rows = n h w, channels] in row-major order. The forward pass and the backward pass
+each go through this matrix twice:
 
     forward    gather_moments    reads x (and skip), writes their sum s
                normalise         reads s, writes y
     backward   gather_gradients  reads s and dy
                input_gradient    reads s and dy (and the gradient along the skip path), writes ds
 
-with a small kernel between the two, which combines what the programs of the first pass gathered. For the
-backward pass only s is kept: the sign that LeakyReLU's slope depends on is computed again from it. The second
-pass goes through the rows backwards, because the last ones are what the cache still holds.
+A small kernel between the two combines the results of all programs of the first one. The forward pass keeps only s for
+the backward pass, which computes the sign for LeakyReLU's slope from s again. The second kernel goes through the rows
+backwards, because the cache still holds the last rows.
 
     y = leaky(z)        z = w (s - mean) rstd + b       s = x + skip
     g = dy leaky'(z)    db = sum g                      dw = sum g (s - mean) rstd
@@ -31,15 +32,16 @@ from torch.autograd.function import once_differentiable
 
 from mnar.models import norm_kernels as kernels
 
-# Sixteen elements a thread, two 16-byte loads of bfloat16; the rest was measured on an H200, docs/log.md.
+# Each thread handles sixteen elements, which are two 16-byte loads of bfloat16. The other values were chosen by
+# measurements on an H200, see docs/log.md.
 GATHER_TILE, GATHER_WARPS = 2048, 4
-GATHER_PROGRAMS = 132 * 4  # at most; few, since each ends with a sum over its rows
+GATHER_PROGRAMS = 132 * 4  # The largest number of programs. It is small, since each program ends with a sum over rows.
 APPLY_TILE, APPLY_WARPS = 4096, 8
-APPLY_TILES = 4  # per program
+APPLY_TILES = 4  # tiles per program
 
 
 class Tiling:
-    """How the matrix is shared out: a program has a chunk of rows, and goes through it tile by tile."""
+    """How the matrix is divided among programs. Each program has a chunk of rows and goes through it tile by tile."""
 
     def __init__(self, x: Tensor) -> None:
         channels = x.shape[1]
@@ -79,9 +81,10 @@ def add_norm_leaky_relu(
     eps: float,
     slope: float,
 ) -> tuple[Tensor, Tensor]:
-    """The sum of x and skip, and its activated norm; the running statistics are updated in place.
+    """Return the sum x + skip and the normalised and activated sum. Update the running statistics in place.
 
-    x and skip are channels-last and of one shape and type; all else is float32.
+    x and skip are channels-last and have the same shape and type. All other tensors are float32, except
+    num_batches_tracked. If skip is None, the sum is x.
     """
     total, activated = _AddNormLeakyReLU.apply(
         x, skip, weight, bias, running_mean, running_var, num_batches_tracked, momentum, eps, slope
@@ -119,7 +122,8 @@ class _AddNormLeakyReLU(torch.autograd.Function):
         kernels.normalise[tiling.apply_grid](total, activated, mean, rstd, weight, bias, slope, **tiling.apply_sizes)
         ctx.save_for_backward(total, mean, rstd, weight, bias)
         ctx.slope, ctx.has_skip = slope, skip is not None
-        ctx.set_materialize_grads(False)  # the sum often has no other use, and then no gradient to be read
+        # The sum is often not used elsewhere. It then has no gradient, and the backward kernel need not read one.
+        ctx.set_materialize_grads(False)
         return (None if skip is None else total), activated
 
     @staticmethod

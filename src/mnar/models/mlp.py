@@ -12,7 +12,11 @@ from mnar.models.dropout import dropout_layers
 
 
 class MLP(Classifier):
-    """Dropout, where asked for, follows every hidden layer."""
+    """A multi-layer perceptron with ReLU.
+
+    hidden   widths of the hidden layers
+    dropout  share of values that dropout sets to 0 after every hidden layer; 0 means no dropout layers
+    """
 
     def __init__(
         self,
@@ -24,7 +28,8 @@ class MLP(Classifier):
     ) -> None:
         if dropout and not hidden:
             raise ValueError(
-                f"dropout is {dropout}, but only hidden layers have it; choose hidden layers, such as (256,)"
+                f"dropout is {dropout}, but only hidden layers have dropout and there are none; "
+                "choose hidden layers, e.g. --set model.hidden=[256]"
             )
         widths = (prod(input_shape), *hidden)
         super().__init__(widths[-1], num_classes)

@@ -1,7 +1,7 @@
-"""The Triton kernels of fused_norm: its docstring has the formulas and says which kernel makes which pass.
+"""The Triton kernels of fused_norm. The docstring of fused_norm has the formulas and explains the kernels.
 
-A program has all channels of a chunk of rows, `tiles` times BLOCK_ROWS of them; a combining program has one
-channel of what all chunks gave.
+A program handles all channels of a chunk of `tiles` times BLOCK_ROWS rows. A program of a combining kernel
+(combine_moments, combine_gradients) handles the results of all chunks for one channel.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
@@ -26,10 +26,11 @@ def gather_moments(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_CHANNELS: tl.constexpr,
 ):
-    """Write total = x + skip; partial gets mean and sum of squared deviations of this program's rows."""
+    """Write total = x + skip. Write the mean and the sum of squared deviations of this program's rows to partial."""
     first_tile = tl.program_id(0) * tiles
     num_mine = tl.minimum(tiles * BLOCK_ROWS, num_rows - first_tile * BLOCK_ROWS).to(tl.float32)
-    # Deviations from a row of the data, not from zero: the square of a large mean would drown the variance
+    # Deviations are taken from a row of the data, not from zero. Otherwise, if the mean is large, its square would make
+    # the variance inexact.
     first_row = tl.cast(first_tile, tl.int64) * (BLOCK_ROWS * CHANNELS)
     shift = _per_channel(x + first_row, CHANNELS, BLOCK_CHANNELS)
     if HAS_SKIP:
@@ -65,7 +66,7 @@ def combine_moments(
     num_chunks,
     BLOCK_CHUNKS: tl.constexpr,
 ):
-    """One channel: combine the programs' moments (Chan et al., 1979), and update the running statistics."""
+    """Combine the moments of all programs for one channel (Chan et al., 1979), and update the running statistics."""
     channel = tl.program_id(0)
     means = _partial_of(partial, 0, channel, num_chunks, BLOCK_CHUNKS)
     spreads = _partial_of(partial, 1, channel, num_chunks, BLOCK_CHUNKS)
@@ -100,6 +101,7 @@ def normalise(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_CHANNELS: tl.constexpr,
 ):
+    """Write activated = leaky(z) for this program's rows, last tile first."""
     mean = _per_channel(mean, CHANNELS, BLOCK_CHANNELS)
     scale = _per_channel(weight, CHANNELS, BLOCK_CHANNELS) * _per_channel(rstd, CHANNELS, BLOCK_CHANNELS)
     bias = _per_channel(bias, CHANNELS, BLOCK_CHANNELS)
@@ -127,7 +129,7 @@ def gather_gradients(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_CHANNELS: tl.constexpr,
 ):
-    """Partial gets the sums of g and of g (s - mean) over this program's rows."""
+    """Write the sums of g and of g (s - mean) over this program's rows to partial."""
     mean = _per_channel(mean, CHANNELS, BLOCK_CHANNELS)
     scale = _per_channel(weight, CHANNELS, BLOCK_CHANNELS) * _per_channel(rstd, CHANNELS, BLOCK_CHANNELS)
     bias = _per_channel(bias, CHANNELS, BLOCK_CHANNELS)
@@ -149,6 +151,7 @@ def gather_gradients(
 def combine_gradients(
     partial, rstd, grad_weight, grad_bias, num_rows, chunk_rows, num_chunks, BLOCK_CHUNKS: tl.constexpr
 ):
+    """Combine the sums of all programs for one channel into the gradients of weight and bias."""
     channel = tl.program_id(0)
     grad = tl.sum(_partial_of(partial, 0, channel, num_chunks, BLOCK_CHUNKS), 0)
     product = tl.sum(_partial_of(partial, 1, channel, num_chunks, BLOCK_CHUNKS), 0)
@@ -176,6 +179,7 @@ def input_gradient(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_CHANNELS: tl.constexpr,
 ):
+    """Write ds, the gradient of the sum s, for this program's rows, last tile first."""
     mean = _per_channel(mean, CHANNELS, BLOCK_CHANNELS)
     rstd = _per_channel(rstd, CHANNELS, BLOCK_CHANNELS)
     scale = _per_channel(weight, CHANNELS, BLOCK_CHANNELS) * rstd
@@ -197,7 +201,10 @@ def input_gradient(
 
 @triton.jit
 def _tile(tile, num_rows, CHANNELS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
-    """Where the tile starts (in 64 bits: a tensor may exceed 2^31 elements), offsets in it, and its mask."""
+    """Return the start of the tile, the offsets within the tile, and the mask of the elements that exist.
+
+    The start has 64 bits, since a tensor may have more than 2^31 elements.
+    """
     row = tl.arange(0, BLOCK_ROWS)[:, None]
     channel = tl.arange(0, BLOCK_CHANNELS)[None, :]
     start = tl.cast(tile, tl.int64) * (BLOCK_ROWS * CHANNELS)
@@ -207,13 +214,17 @@ def _tile(tile, num_rows, CHANNELS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOC
 
 @triton.jit
 def _per_channel(values, CHANNELS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
+    """Load one value per channel as a float32 row [1, BLOCK_CHANNELS]."""
     channel = tl.arange(0, BLOCK_CHANNELS)
     return tl.load(values + channel, channel < CHANNELS, 0.0).to(tl.float32)[None, :]
 
 
 @triton.jit
 def _store_partial(partial, first, second, CHANNELS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr):
-    """Into [2, channels, chunks]: what the combining kernel reads for its channel lies side by side."""
+    """Store two values per channel in partial [2, channels, chunks].
+
+    In this layout the values that a combining program reads for its channel are next to each other.
+    """
     channel = tl.arange(0, BLOCK_CHANNELS)
     mine = partial + channel * tl.num_programs(0) + tl.program_id(0)
     tl.store(mine, first, channel < CHANNELS)
@@ -222,6 +233,7 @@ def _store_partial(partial, first, second, CHANNELS: tl.constexpr, BLOCK_CHANNEL
 
 @triton.jit
 def _partial_of(partial, which: tl.constexpr, channel, num_chunks, BLOCK_CHUNKS: tl.constexpr):
+    """Load the first (which = 0) or second (which = 1) value of all chunks for one channel."""
     index = tl.arange(0, BLOCK_CHUNKS)
-    start = (which * tl.num_programs(0) + channel) * num_chunks  # one program per channel
+    start = (which * tl.num_programs(0) + channel) * num_chunks  # The kernel has one program per channel.
     return tl.load(partial + start + index, index < num_chunks, 0.0)

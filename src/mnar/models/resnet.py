@@ -10,7 +10,10 @@ from mnar.models.dropout import dropout_layers
 
 
 class ResNet18(Classifier):
-    """For images of about 64 pixels and more: the stem alone shrinks them fourfold. Dropout is on the features."""
+    """ResNet-18 for images of about 64x64 pixels or more. The first layers already shrink each side to a quarter.
+
+    dropout  share of the features that dropout sets to 0; 0 means no dropout layer
+    """
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, dropout: float = 0.0) -> None:
         super().__init__(512, num_classes)
@@ -38,7 +41,7 @@ class ResNet18(Classifier):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions with a shortcut. The shortcut is a 1x1 convolution if the shape changes."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()

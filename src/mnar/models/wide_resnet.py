@@ -1,8 +1,9 @@
-"""Wide residual networks (Zagoruyko and Komodakis, 2016) as semi-supervised learning uses them: WRN-28-2.
+"""Wide residual networks (Zagoruyko and Komodakis, 2016) as semi-supervised learning uses them, e.g. WRN-28-2.
 
-Pre-activation blocks with LeakyReLU, no convolution bias, and no dropout unless asked for: then before the second
-convolution of a block, as in the paper. The shortcut of every width-changing block takes the activated input, as in
-the published PRG code; FixMatch's TensorFlow code does so in the first stage only.
+The blocks are pre-activation blocks with LeakyReLU and convolutions without bias. There is no dropout by default. If
+dropout is set, it comes before the second convolution of a block, as in the paper. In every block that changes the
+width, the shortcut takes the activated input, as in the published PRG code. FixMatch's TensorFlow code does so in the
+first stage only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from mnar.models.dropout import dropout_layers
 
 
 class WideResNet(Classifier):
-    """WRN-depth-width; `momentum` is the batch's share in the running statistics, `slope` is LeakyReLU's."""
+    """WRN-depth-width.
+
+    depth     number of layers, 6n + 4
+    width     factor on the number of channels
+    momentum  weight of the current batch in the running statistics of batch norm
+    slope     slope of LeakyReLU for negative values
+    dropout   share of values that dropout sets to 0 in each block; 0 means no dropout layers
+    """
 
     def __init__(
         self,
@@ -57,7 +65,10 @@ class WideResNet(Classifier):
 
 
 class PreActivationBlock(nn.Module):
-    """Takes and returns residual and skip unadded: the next norm adds them in a pass that it makes anyway."""
+    """A residual block that takes and returns the residual and the skip path separately.
+
+    The next norm adds the two in a pass over memory that it makes in any case.
+    """
 
     def __init__(
         self, in_channels: int, out_channels: int, stride: int, momentum: float, slope: float, dropout: float

@@ -1,21 +1,21 @@
-"""Who keeps a label: the class counts of the papers, and the draw that follows them."""
+"""Protocols: rules that decide which samples keep their label, and the random draw that applies a rule."""
 
 from collections.abc import Callable
 
+from mnar.protocols.as_labeled import as_labeled
 from mnar.protocols.balanced import balanced
 from mnar.protocols.cadr import cadr
 from mnar.protocols.darp import darp
-from mnar.protocols.found import found
 from mnar.protocols.own import own
 from mnar.protocols.split import hold_out, split
-from mnar.types import Counts, Thinned
+from mnar.types import Counts, LabelBudget
 
-PROTOCOLS: dict[str, Callable[..., Counts | Thinned | None]] = {
+PROTOCOLS: dict[str, Callable[..., Counts | LabelBudget | None]] = {
     "cadr": cadr,
     "own": own,
     "darp": darp,
     "balanced": balanced,
-    "found": found,
+    "as_labeled": as_labeled,
 }
 
-__all__ = ["PROTOCOLS", "balanced", "cadr", "darp", "found", "hold_out", "own", "split"]
+__all__ = ["PROTOCOLS", "as_labeled", "balanced", "cadr", "darp", "hold_out", "own", "split"]

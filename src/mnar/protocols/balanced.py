@@ -1,7 +1,8 @@
-"""The conventional protocol: every class has as many labels as any other.
+"""The conventional protocol: every class has the same number of labels.
 
-With `gamma_u` the unlabelled part is imbalanced all the same ("various gamma_u" in the PRG paper):
-M_c = M_1 * gamma_u^(-(k - 1 - c) / (k - 1)), drawn besides the labelled ones.
+With `gamma_u` the unlabelled part is imbalanced nevertheless ("various gamma_u" in the PRG paper). The last class is
+then the largest one, and class c has M_c unlabelled samples in addition to its labelled samples:
+M_c = M_1 * gamma_u^(-(k - 1 - c) / (k - 1)).
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from mnar.types import Counts
 
 
 def balanced(num_classes: int, num_labels: int, *, gamma_u: float | None = None, m1: int = 5000) -> Counts:
-    """The same number of labels in every class, `num_labels` in all."""
+    """Return the counts per class, with the same number of labels in every class.
+
+    num_labels  total number of labels
+    gamma_u     imbalance of the unlabelled part: its largest class divided by its smallest class; None: all samples
+                that have no label are unlabelled data
+    m1          size of the largest unlabelled class, used with gamma_u
+    """
     check_num_labels(num_classes, num_labels)
     per_class, remainder = divmod(num_labels, num_classes)
     if remainder:

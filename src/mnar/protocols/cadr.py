@@ -1,10 +1,11 @@
 """CADR's protocol (Hu et al., "On Non-Random Missing Labels in Semi-Supervised Learning", ICLR 2022).
 
-The labels fall exponentially from class 0 to the last class, which keeps one; the whole rest is unlabelled.
+The number of labels falls exponentially from class 0 to the last class, which keeps one label. All other samples are
+unlabelled.
 
 paper    here     meaning
-gamma    gamma    labels of class 0, and the ratio to the last class
-N_c      labeled  gamma * gamma^(-c / (k - 1))
+gamma    gamma    number of labels of class 0, which is also the ratio of class 0 to the last class
+N_c      labeled  number of labels of class c: gamma * gamma^(-c / (k - 1))
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ ROUNDINGS = {"ceil": round_up, "floor": round_down}
 
 
 def cadr(num_classes: int, gamma: float, *, rounding: str = "ceil") -> Counts:
-    """Labels per class; published are "ceil" for CIFAR and "floor" (but at least 1) for mini-ImageNet."""
+    """Return the number of labels per class.
+
+    gamma     number of labels of class 0; the last class has 1
+    rounding  "ceil" rounds up, as published for CIFAR; "floor" rounds down but keeps at least 1, as published for
+              mini-ImageNet
+    """
     check_rounding(rounding, tuple(ROUNDINGS))
     sizes = long_tail(num_classes, gamma, gamma, "gamma")
     return Counts(labeled=tuple(ROUNDINGS[rounding](size) for size in sizes))

@@ -1,10 +1,11 @@
 """DARP's protocol (Kim et al., "Distribution Aligning Refinery of Pseudo-label", NeurIPS 2020).
 
-Labelled and unlabelled counts are both long-tailed, each with its own ratio, and rounded up as in PRG's code.
+The labelled and the unlabelled counts are both long-tailed, each with its own ratio. The counts are rounded up, as in
+PRG's code.
 
 paper      here       meaning
-N_c        labeled    N_1 * gamma_l^(-c / (k - 1))
-M_c        unlabeled  M_1 * gamma_u^(-c / (k - 1)), drawn besides the labelled ones
+N_c        labeled    labelled samples of class c: N_1 * gamma_l^(-c / (k - 1))
+M_c        unlabeled  unlabelled samples of class c, in addition to the labelled ones: M_1 * gamma_u^(-c / (k - 1))
 """
 
 from __future__ import annotations
@@ -22,9 +23,17 @@ def darp(
     m1: int = 3000,
     reverse: bool = False,
 ) -> Counts:
-    """Counts per class; `reverse` turns the order of the unlabelled ones.
+    """Return the labelled and unlabelled counts per class.
 
-    The published reversed split has balanced labels by a typo; here they stay long-tailed, as was meant.
+    gamma_l  imbalance of the labelled part: its largest class divided by its smallest class
+    gamma_u  imbalance of the unlabelled part
+    n1       number of labelled samples of the largest class
+    m1       number of unlabelled samples of the largest class
+    reverse  whether the order of the unlabelled counts is reversed, so that the class with the most labels is the
+             rarest unlabelled class
+
+    In the published code a typo makes the labels of the reversed split balanced. Here they stay long-tailed, as
+    intended.
     """
     check_positive(n1, "n1")
     check_positive(m1, "m1")

@@ -1,4 +1,4 @@
-"""From counts to rows: which samples of a training set keep their label, and which are unlabelled."""
+"""The random draw: it turns class counts into rows of the training set, labelled and unlabelled."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ import numpy.typing as npt
 from torch import Tensor
 
 from mnar.datasets.labels import class_labels
-from mnar.types import Counts, Split, Thinned
+from mnar.types import Counts, LabelBudget, Split
 
 
 def split(
     targets: npt.ArrayLike | Tensor,
-    counts: Counts | Thinned | None,
+    counts: Counts | LabelBudget | None,
     *,
     seed: int,
     include_labeled: bool = True,
 ) -> Split:
-    """Draw the labelled rows of each class, then the unlabelled ones from what is left of it.
+    """Draw the labelled rows of each class, and then the unlabelled rows from the remaining rows of the class.
 
-    With `include_labeled` the labelled rows are unlabelled data too, as in the published code. Without counts those are
-    labelled that have a label, or are drawn from them if there are to be fewer; a target of -1 is none, and what is
-    below takes no part.
+    targets          class of each row; -1 means that the label is missing, -2 that the row is not used at all
+    counts           class counts to draw; a LabelBudget keeps so many of the labels that exist, and None keeps all of
+                     them
+    seed             seed of the draw
+    include_labeled  whether the labelled rows are also part of the unlabelled data, as in the published code
     """
     if isinstance(targets, Tensor):
         targets = targets.cpu().numpy()
-    if counts is None or isinstance(counts, Thinned):
-        return _as_found(np.asarray(targets), counts, seed=seed, include_labeled=include_labeled)
+    if counts is None or isinstance(counts, LabelBudget):
+        return _as_labeled(np.asarray(targets), counts, seed=seed, include_labeled=include_labeled)
     num_classes = len(counts.labeled)
     if np.any(np.asarray(targets) == -1):
-        raise ValueError("some samples have no label already, so there is nothing to draw; choose --protocol found")
+        raise ValueError(
+            "some samples have no label already, so a protocol cannot draw the labels; choose --protocol as_labeled"
+        )
     if counts.unlabeled is not None and len(counts.unlabeled) != num_classes:
         raise ValueError(
-            f"counts name {num_classes} labelled and {len(counts.unlabeled)} unlabelled classes; "
+            f"the counts name {num_classes} labelled and {len(counts.unlabeled)} unlabelled classes; "
             "give one number per class in both"
         )
     labels = class_labels(targets, "targets", num_classes)
@@ -42,12 +46,12 @@ def split(
         if not 0 <= asked <= held[c]:
             raise ValueError(
                 f"class {c} was asked for {asked} labelled samples and holds {held[c]}; "
-                "ask for fewer labels, or for as many classes as the data has"
+                "request fewer labels, or as many classes as the data have"
             )
 
     rng = np.random.default_rng(seed)
     members = np.split(np.argsort(labels, kind="stable"), np.cumsum(held)[:-1])
-    # all labelled draws come first, so they do not depend on what is asked of the unlabelled part
+    # All labelled rows are drawn first, so that they do not depend on the unlabelled counts.
     labeled = [rng.choice(rows, asked, replace=False) for rows, asked in zip(members, counts.labeled, strict=True)]
     unlabeled = [np.setdiff1d(rows, drawn) for rows, drawn in zip(members, labeled, strict=True)]
     if counts.unlabeled is not None:
@@ -60,7 +64,10 @@ def split(
     return Split(_sorted_rows(labeled), _sorted_rows(unlabeled))
 
 
-def _as_found(targets: npt.NDArray[np.int64], thinned: Thinned | None, *, seed: int, include_labeled: bool) -> Split:
+def _as_labeled(
+    targets: npt.NDArray[np.int64], thinned: LabelBudget | None, *, seed: int, include_labeled: bool
+) -> Split:
+    """Split by the labels that exist. `thinned` limits their number."""
     labeled, pool = np.flatnonzero(targets >= 0), np.flatnonzero(targets >= -1)
     if not len(labeled):
         raise ValueError("no sample has a label; give some of each class")
@@ -74,7 +81,11 @@ def _as_found(targets: npt.NDArray[np.int64], thinned: Thinned | None, *, seed: 
 def _thinned(
     rows: npt.NDArray[np.intp], labels: npt.NDArray[np.int64], num_labels: int, seed: int
 ) -> npt.NDArray[np.intp]:
-    """So many rows, each as likely as any other, except that a class comes first that would have none."""
+    """Draw `num_labels` of the labelled rows at random.
+
+    Every row has the same chance, except that one random row of each class is kept first, so that no class loses all
+    of its labels.
+    """
     if num_labels > len(rows):
         raise ValueError(f"num_labels is {num_labels}, and {len(rows)} samples have a label; ask for as many or fewer")
     drawn = np.random.default_rng(seed).permutation(len(rows))
@@ -85,13 +96,17 @@ def _thinned(
 
 
 def hold_out(rows: Split, share: float, *, seed: int) -> tuple[Split, npt.NDArray[np.int64]]:
-    """Keep a share of the labels, at least one, from training; their rows stay unlabelled data if they were."""
+    """Hold out a share of the labels, at least one, from training.
+
+    Return the split without these labels, and the rows of the held-out labels. If these rows are part of the unlabelled
+    data, they stay part of it.
+    """
     num_labeled = len(rows.labeled_index)
     num_kept = min(int((1 - share) * num_labeled), num_labeled - 1)
     if num_kept < 1:
         raise ValueError(
             f"train.validation is {share}, and of {num_labeled} labels none would be left to train on; "
-            "choose a smaller share, or 0 to train on all"
+            "choose a smaller share, or 0 to train on all labels"
         )
     shuffled = np.random.default_rng([seed, num_labeled]).permutation(rows.labeled_index)
     return rows._replace(labeled_index=np.sort(shuffled[:num_kept])), np.sort(shuffled[num_kept:])

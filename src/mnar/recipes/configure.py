@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mnar.config import RunConfig, own_guidance, parse_setting
+from mnar.config import RunConfig, default_guidance_of, parse_setting
 from mnar.guidances import GUIDANCES, NoGuidance, class_of
 from mnar.learners import LEARNERS
 from mnar.recipes.defaults import (
@@ -20,7 +20,7 @@ from mnar.recipes.defaults import (
 )
 from mnar.recipes.recipe import Recipe
 from mnar.recipes.tables import RECIPES, no_recipe
-from mnar.train_options import TrainOptions
+from mnar.training.options import TrainOptions
 
 
 def configure(
@@ -80,7 +80,7 @@ def _named(section: str, name: str) -> Sections:
     first, *further = [part.strip() for part in name.split("+")] if section == "guidance" else [name]
     part: Sections = {"name": first}
     for name in further:
-        part = {"name": name, "after": part}
+        part = {"name": name, "preceded_by": part}
     return part
 
 
@@ -100,11 +100,13 @@ def _guide(config: Sections, *, is_named: bool, learner_is_named: bool) -> None:
     that is an alignment and so is this.
     """
     learner, guidance = config["learner"]["name"], config["guidance"]
-    own = own_guidance(learner)
+    own = default_guidance_of(learner)
     if not is_named and learner_is_named:
         guidance = own
-    elif own["name"] != "none" and guidance["name"] != "none" and "after" not in guidance and not _aligns(guidance):
-        guidance = {**guidance, "after": own}
+    elif (
+        own["name"] != "none" and guidance["name"] != "none" and "preceded_by" not in guidance and not _aligns(guidance)
+    ):
+        guidance = {**guidance, "preceded_by": own}
     config["guidance"] = _with_options_of(learner, config["dataset"]["name"], guidance)
 
 
@@ -116,10 +118,14 @@ def _aligns(guidance: Sections) -> bool:
 
 def _with_options_of(learner: str, dataset: str, guidance: Sections) -> Sections:
     """Each guidance of a chain as data set and learner want it, where nobody says otherwise."""
-    own, wanted = own_guidance(learner), LEARNERS[learner].guidance_options if learner in LEARNERS else {}
+    own, wanted = default_guidance_of(learner), LEARNERS[learner].guidance_options if learner in LEARNERS else {}
     options = {**GUIDANCE_DEFAULTS.get((guidance["name"], dataset), {}), **wanted.get(guidance["name"], {})}
     options |= own if guidance["name"] == own["name"] else {}
-    after = {"after": _with_options_of(learner, dataset, guidance["after"])} if "after" in guidance else {}
+    after = (
+        {"preceded_by": _with_options_of(learner, dataset, guidance["preceded_by"])}
+        if "preceded_by" in guidance
+        else {}
+    )
     return {**options, **guidance, **after}
 
 
@@ -133,7 +139,7 @@ def _size_batches(config: Sections) -> None:
 
 
 def _nested(option: str, value: Any) -> Sections:
-    """ "after.window" is the option `window` in the part `after`."""
+    """ "preceded_by.window" is the option `window` of the guidance `preceded_by`."""
     first, _, rest = option.partition(".")
     return {first: _nested(rest, value) if rest else value}
 

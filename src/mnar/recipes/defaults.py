@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mnar.config import OWN_DATA
+from mnar.learners import VimeSelf
+
 Sections = dict[str, Any]
 
 # VIME's: a thousand steps of Adam, no schedule, no average.
@@ -17,11 +20,6 @@ _TABULAR_TRAINING: Sections = {
     "ema": 0.0,
     "eval_every": 100,
 }
-
-
-def pretraining(iterations: int) -> Sections:
-    """How VIME's first stage is trained, on its own or before the second: there is nothing to score until its end."""
-    return {"optimizer": "rmsprop", "iterations": iterations, "eval_every": iterations}
 
 
 _PIXEL_TABLE: Sections = {
@@ -49,9 +47,9 @@ DATASET_DEFAULTS: dict[str, Sections] = {
     },
     "cifar10": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
     "cifar100": {"protocol": {"name": "cadr", "gamma": 50}, "model": {"name": "wide_resnet", "width": 8}},
-    "cifar10n_agreement": {"protocol": {"name": "found", "num_labels": 400}, "model": {"name": "wide_resnet"}},
+    "cifar10n_agreement": {"protocol": {"name": "as_labeled", "num_labels": 400}, "model": {"name": "wide_resnet"}},
     "cifar100n_agreement": {
-        "protocol": {"name": "found", "num_labels": 800},
+        "protocol": {"name": "as_labeled", "num_labels": 800},
         "model": {"name": "wide_resnet", "width": 8},
     },
     "mini_imagenet": {
@@ -66,7 +64,7 @@ DATASET_DEFAULTS: dict[str, Sections] = {
     },
     "mnist_tabular": _PIXEL_TABLE,
     "digits_tabular": _PIXEL_TABLE,
-    "own": {"protocol": {"name": "found"}, "model": {"name": "mlp"}},
+    OWN_DATA: {"protocol": {"name": "as_labeled"}, "model": {"name": "mlp"}},
     "npz": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
 }
 # What a learner's paper does otherwise than the published recipe.
@@ -77,7 +75,10 @@ LEARNER_DEFAULTS: dict[str, Sections] = {
     },
     # Its consistency loss wins over the labels in the end: without the early stop it forgets what it knew.
     "vime": {"model": {"name": "encoder_mlp"}, "train": {**_TABULAR_TRAINING, "validation": 0.1}},
-    "vime_self": {"model": {"name": "encoder_mlp"}, "train": {**_TABULAR_TRAINING, **pretraining(4688)}},
+    "vime_self": {
+        "model": {"name": "encoder_mlp"},
+        "train": {**_TABULAR_TRAINING, **VimeSelf.pretraining_options, "iterations": 4688, "eval_every": 4688},
+    },
 }
 # What suits neither the learner elsewhere nor the data set otherwise.
 PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {

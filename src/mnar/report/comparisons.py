@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mnar.evaluate import Headline
 from mnar.report.methods import SYMBOLS, Method, Setting, differing, differing_settings, told_apart
-from mnar.report.record import Run
 from mnar.report.style import (
     LINE_STYLES,
     PALETTE,
@@ -27,6 +25,8 @@ from mnar.report.style import (
     styled,
 )
 from mnar.report.tables import Spread, row
+from mnar.run.reader import Run
+from mnar.training.evaluation import Headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

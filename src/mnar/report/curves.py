@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mnar.report.methods import Method
-from mnar.report.record import Floats, Run
 from mnar.report.style import legend_above, panels, styled, thousands
+from mnar.run.reader import Floats, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mnar.checkpoint import write_atomically
-from mnar.evaluate import HEADLINE_EVALUATIONS
+from mnar.atomic_write import write_atomically
 from mnar.report import comparisons, curves, matrices, per_class
 from mnar.report.methods import Setting, by_setting, most_telling
-from mnar.report.record import Run
 from mnar.report.style import svg
 from mnar.report.tables import OF_SHORT_RUNS, environments, is_short, row, run_rows, settings, task
 from mnar.report.text import changes
+from mnar.run.file_names import REPORT
+from mnar.run.reader import Run, read_run
+from mnar.training.evaluation import HEADLINE_EVALUATIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -149,6 +150,12 @@ PLATES = (
         is_panel_each=False,
     ),
 )
+
+
+def write_run_report(folder: Path) -> None:
+    """Draw the report of one run into its folder."""
+    run = read_run(folder)
+    write_report([run], folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
 
 
 def write_report(runs: Sequence[Run], path: Path, *, title: str) -> None:

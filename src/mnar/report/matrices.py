@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mnar.report.methods import Method, named_steps
-from mnar.report.record import Floats
 from mnar.report.style import (
     INK,
     class_names,
@@ -26,6 +25,7 @@ from mnar.report.style import (
     stacked,
     styled,
 )
+from mnar.run.reader import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

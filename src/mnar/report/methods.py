@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mnar.report.record import Run
 from mnar.report.style import colours, line_styles
+from mnar.run.reader import Run
 
 PRG = ("prg", "prg_last")
 ABSENT = "–"  # in place of a value
@@ -26,7 +26,7 @@ PROTOCOL_OPTIONS = {
     "own": ("num_labels", "n1", "gamma_u"),
     "darp": ("gamma_l", "gamma_u"),
     "balanced": ("num_labels", "gamma_u"),
-    "found": ("num_labels",),
+    "as_labeled": ("num_labels",),
 }
 
 
@@ -113,7 +113,7 @@ def protocol_name(run: Run) -> str:
     """E.g. "darp γ_l=100, γ_u=100 reversed"; empty for labels as they were found."""
     protocol = run.config["protocol"]
     options = [name for name in PROTOCOL_OPTIONS.get(protocol["name"], ()) if protocol.get(name) is not None]
-    named = [] if protocol["name"] == "found" else [protocol["name"]]
+    named = [] if protocol["name"] == "as_labeled" else [protocol["name"]]
     named += [", ".join(f"{SYMBOLS[name]}={_written(protocol[name])}" for name in options)] if options else []
     return " ".join([*named, "reversed"] if protocol.get("reverse") else named)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mnar.report.methods import Method
-from mnar.report.record import Floats, Run
 from mnar.report.style import (
     FAINT,
     INK,
@@ -28,6 +27,7 @@ from mnar.report.style import (
     styled,
     thousands,
 )
+from mnar.run.reader import Floats, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

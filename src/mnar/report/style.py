@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from mnar.report.record import Floats, Run
+from mnar.run.reader import Floats, Run
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnar.evaluate import Headline, headline, headline_lines
 from mnar.report.methods import Method, Setting, by_setting, differing_settings, task_name
-from mnar.report.record import Run
+from mnar.run.folder import Environment
+from mnar.run.reader import Run
+from mnar.training.evaluation import Headline, headline, headline_lines
 
 SHORT = 0.25  # of a run: where the headline reaches back further than this, it is about learning as well
 OF_SHORT_RUNS = (
@@ -134,7 +135,7 @@ def environments(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(_environment(run.environment) for run in runs))
 
 
-def _environment(recorded: dict[str, Any]) -> str:
+def _environment(recorded: Environment) -> str:
     versions = ", ".join(f"{name} {recorded[name]}" for name in ("mnar", "torch", "python"))
     commit = f", commit {str(recorded['commit'])[:10]}" if recorded["commit"] else ""
     return f"{recorded['device']}: {versions}{commit}"

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from mnar.config import IDLE_GUIDANCES
-from mnar.evaluate import Headline, headline_lines
 from mnar.report.methods import PRG, Method, by_setting
-from mnar.report.record import Floats, Run
 from mnar.report.tables import Spread, is_short, row
+from mnar.run.reader import Floats, Run
+from mnar.training.evaluation import Headline, headline_lines
 
 SHOWN = 0.0005  # differences print as points with one decimal; smaller ones would read as zero
 

@@ -1,0 +1,207 @@
+"""Weak and strong views of whole image batches, on their device, with an own random draw for each sample.
+
+Every random decision is a pure function of uniform numbers that are drawn once per view, so a view can be
+tested, compiled, captured in a CUDA graph and repeated from a saved generator state. A strong view is
+RandAugment (Cubuk et al., 2020) as FixMatch uses it: operations drawn with replacement, each at a uniform
+magnitude, then one cutout. The operations follow Pillow's arithmetic; the tests compare them pixel by pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mnar.augment.randaugment import OPERATIONS, apply_layer, apply_operation, grid, layers, pixels_at, range_table
+
+__all__ = ["OPERATIONS", "Augment", "Standardize", "apply_operation", "crop_and_flip", "cutout"]
+
+VIEWS = ("id", "weak", "strong")
+TABLE_VIEWS = ("id", "weak", "marginal")
+PADDING_MODES = ("zero", "reflect")
+ORDERS = ("strong_first", "weak_first")
+
+CROP_DRAWS = 3  # uniform numbers a sample: flip, down, right
+CUTOUT_DRAWS = 3  # side, centre across, centre down
+CUTOUT_COLORS = {1: (123,), 3: (125, 123, 114)}  # by number of channels
+
+
+def kind_of(view: str) -> str:
+    """ "weak2" is another draw of "weak"."""
+    return view.rstrip("0123456789")
+
+
+def crop_and_flip(images: Tensor, uniforms: Tensor, *, padding: int, padding_mode: str, flip: bool) -> Tensor:
+    """Mirror an image or not, then cut a window of its size out of it with `padding` pixels all round.
+
+    Cropping first and mirroring then has the same distribution, so there is one order.
+    """
+    height, width = images.shape[-2:]
+    if padding_mode == "reflect" and padding >= min(height, width):
+        raise ValueError(
+            f"reflect padding of {padding} pixels needs larger images than {height}x{width}; "
+            "use a smaller padding or padding_mode='zero'"
+        )
+    mirrored, down, right = uniforms[:, :, None].unbind(1)
+    row, column = grid(images)
+    rows = row + (_whole(down, 2 * padding + 1) - padding)
+    columns = column + (_whole(right, 2 * padding + 1) - padding)
+    if flip:
+        columns = torch.where(mirrored < 0.5, width - 1 - columns, columns)
+    if padding_mode == "reflect":
+        rows = height - 1 - (height - 1 - rows.abs()).abs()
+        columns = width - 1 - (width - 1 - columns.abs()).abs()
+    return pixels_at(images, rows, columns)
+
+
+def cutout(images: Tensor, uniforms: Tensor, *, largest: float = 0.5, fill: Tensor) -> Tensor:
+    """Paint one square, its side at most `largest` of the width, in the colour `fill` (uint8 [c]).
+
+    Its centre is uniform over the image. Where it would stick out at the top or left it is shifted inside; at
+    the bottom or right it is cut. Both end pixels are painted, as by Pillow's rectangle.
+    """
+    height, width = images.shape[-2:]
+    side, across, down = uniforms.double()[:, :, None].unbind(1)
+    side = largest * width * side
+    left = (width * across - side / 2).clamp(min=0).floor()
+    top = (height * down - side / 2).clamp(min=0).floor()
+    row = torch.arange(height, device=images.device, dtype=torch.float64)
+    column = torch.arange(width, device=images.device, dtype=torch.float64)
+    in_rows = (row >= top) & (row <= top + side) & (side > 0)
+    in_columns = (column >= left) & (column <= left + side)
+    inside = in_rows[:, None, :, None] & in_columns[:, None, None, :]
+    return torch.where(inside, fill[:, None, None], images)
+
+
+class Augment(nn.Module):
+    """Views of uint8 image batches, normalised to float32 in channels-last memory.
+
+    Views are "id" (normalised only), "weak" (crop and flip) and "strong" (RandAugment and cutout beside crop
+    and flip); a trailing digit, as in "strong2", is another independent draw.
+
+    mean, std     of each channel, of values in 0..1; one of each for grey images, three for colour
+    operations    how many operations of RandAugment
+    cutout        the largest side of the cutout, as a share of the width
+    order         "strong_first": RandAugment and cutout, then crop and flip (CIFAR); "weak_first": the other
+                  way round (mini-ImageNet, with padding=10 and padding_mode="reflect")
+    """
+
+    mean: Tensor
+    std: Tensor
+    fill: Tensor
+    range_table: Tensor
+
+    def __init__(
+        self,
+        mean: Sequence[float],
+        std: Sequence[float],
+        *,
+        padding: int = 4,
+        padding_mode: str = "zero",
+        flip: bool = True,
+        operations: int = 3,
+        cutout: float = 0.5,
+        order: str = "strong_first",
+    ) -> None:
+        super().__init__()
+        if len(mean) not in CUTOUT_COLORS or len(mean) != len(std):
+            raise ValueError(f"got {len(mean)} means and {len(std)} stds; give 1 of each (grey) or 3 (colour)")
+        if min(std) <= 0:
+            raise ValueError(f"std must be positive in every channel, got {tuple(std)}")
+        if padding < 0:
+            raise ValueError(f"padding must be 0 or more, got {padding}")
+        if padding_mode not in PADDING_MODES:
+            raise ValueError(f"unknown padding_mode {padding_mode!r}; choose from {PADDING_MODES}")
+        if operations < 0:
+            raise ValueError(f"operations must be 0 or more, got {operations}")
+        if not 0 <= cutout <= 1:
+            raise ValueError(f"cutout must be a share of the width in 0..1, got {cutout}")
+        if order not in ORDERS:
+            raise ValueError(f"unknown order {order!r}; choose from {ORDERS}")
+        self.padding = padding
+        self.padding_mode = padding_mode
+        self.flip = flip
+        self.operations = operations
+        self.cutout = cutout
+        self.order = order
+        # In grey levels, 0..255, so that normalising is one subtraction and one division.
+        self.register_buffer("mean", 255 * torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", 255 * torch.tensor(std).view(-1, 1, 1), persistent=False)
+        fill = torch.tensor(CUTOUT_COLORS[len(mean)], dtype=torch.uint8)
+        self.register_buffer("fill", fill, persistent=False)
+        self.register_buffer("range_table", range_table(), persistent=False)
+
+    def forward(self, images: Tensor, view: str) -> Tensor:
+        kind = kind_of(view)
+        if kind not in VIEWS:
+            raise ValueError(f"unknown view {view!r}; choose from {VIEWS}, or a further draw such as 'weak2'")
+        channels = len(self.fill)
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != channels:
+            found = f"{images.dtype} {list(images.shape)}"
+            raise ValueError(f"expected uint8 images [n, {channels}, height, width], got {found}")
+        if kind == "weak":
+            images = self._weak(images, self._draw(images, CROP_DRAWS))
+        elif kind == "strong":
+            strong_draws = 2 * self.operations + CUTOUT_DRAWS
+            uniforms = self._draw(images, strong_draws + CROP_DRAWS)
+            strong, weak = uniforms[:, :strong_draws], uniforms[:, strong_draws:]
+            if self.order == "strong_first":
+                images = self._weak(self._strong(images, strong), weak)
+            else:
+                images = self._strong(self._weak(images, weak), strong)
+        normalised = (images.float() - self.mean) / self.std
+        return normalised.contiguous(memory_format=torch.channels_last)
+
+    def _draw(self, images: Tensor, count: int) -> Tensor:
+        return torch.rand(len(images), count, device=images.device, dtype=torch.float32)
+
+    def _weak(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        return crop_and_flip(images, uniforms, padding=self.padding, padding_mode=self.padding_mode, flip=self.flip)
+
+    def _strong(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        operation = _whole(uniforms[:, : self.operations].T, len(OPERATIONS))
+        magnitude = uniforms[:, self.operations : 2 * self.operations].T
+        for layer in layers(self.range_table, operation, magnitude, *images.shape[-2:]):
+            images = apply_layer(images, layer)
+        return cutout(images, uniforms[:, 2 * self.operations :], largest=self.cutout, fill=self.fill)
+
+
+class Standardize(nn.Module):
+    """The views of a table's rows, standardised. A table has no strong view.
+
+    "id" and "weak" are the rows themselves. "marginal" is their strangers: each cell is drawn from its column of
+    `rows`, the table, without regard to the cells beside it.
+    """
+
+    mean: Tensor
+    std: Tensor
+    rows: Tensor | None
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], rows: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.register_buffer("std", torch.tensor(std), persistent=False)
+        self.register_buffer("rows", rows, persistent=False)
+
+    def forward(self, rows: Tensor, view: str) -> Tensor:
+        if view not in TABLE_VIEWS:
+            raise ValueError(
+                f"a table has no {view!r} view, only {list(TABLE_VIEWS)}; "
+                "choose a learner that needs no strong views, e.g. --learner supervised"
+            )
+        if view == "marginal":
+            rows = self._marginal(rows)
+        standardized: Tensor = (rows - self.mean) / self.std
+        return standardized
+
+    def _marginal(self, rows: Tensor) -> Tensor:
+        if self.rows is None:
+            raise ValueError("the 'marginal' view draws from the whole table; give it: Standardize(mean, std, rows)")
+        donor = torch.randint(len(self.rows), rows.shape, device=rows.device)
+        return self.rows.gather(0, donor)
+
+
+def _whole(uniforms: Tensor, count: int) -> Tensor:
+    """Uniform numbers in [0,1) -> uniform integers in 0..count-1."""
+    return (uniforms * count).int()

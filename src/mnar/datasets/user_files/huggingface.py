@@ -1,0 +1,197 @@
+"""A data set of the Hugging Face library `datasets`: an object, or a folder that save_to_disk has written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mnar.datasets.user_files.arrays import labels_of
+from mnar.datasets.user_files.image_cache import common_shape, height_and_width, in_parallel, left_out
+from mnar.datasets.user_files.image_decode import Unreadable, decode, quiet_pillow, read_header
+from mnar.datasets.user_files.image_store import KnownFile
+from mnar.datasets.user_files.label_values import label_column
+from mnar.datasets.user_files.leaks import leaks
+from mnar.datasets.user_files.partly_labeled import PartlyLabeled, Table
+from mnar.datasets.user_files.table import features_of
+
+
+def read_huggingface(
+    source: Any,
+    *,
+    label: str | None = None,
+    ignore: Sequence[str] = (),
+    unlabeled: Collection[str] = (),
+    size: int | None = None,
+) -> PartlyLabeled:
+    """`label` is the label column; without it, the only one that can be meant. Columns in `ignore` are left out.
+
+    Without a column of images all other columns are features. None, -1 and `unlabeled` mean "no label". `size` is of
+    the images' sides.
+    """
+    where = "the data set"
+    if isinstance(source, str | Path):
+        where, source = str(source), _from_disk(Path(source))
+    data = _without(ignore, _one_split(source, where), where)
+    label = _label_column(data, label, where)
+    class_names = getattr(data.features[label], "names", None)
+    y, classes, notes = labels_of(_column(data, label), f"{where}, column {label!r}", class_names, unlabeled)
+    image = _image_column(data, where)
+    row_names = [f"row {row}" for row in range(len(y))]
+    if image is None:
+        if size is not None:
+            raise ValueError(f"{where} has no column of images, to which alone --size applies; leave it out")
+        table, more_notes = _table(data, label, where)
+        return PartlyLabeled(table, y, classes, row_names, (*notes, *more_notes, *leaks(table, y)))
+    x, is_readable, more_notes = _images(data, image, size, row_names, where)
+    kept = np.flatnonzero(is_readable)
+    return PartlyLabeled(x, y[kept], classes, [row_names[row] for row in kept], (*notes, *more_notes))
+
+
+def _from_disk(folder: Path) -> Any:
+    try:
+        datasets = import_module("datasets")
+    except ImportError as error:
+        raise ValueError(f"reading {folder} takes the library datasets: pip install 'mnar[hf]'") from error
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder; name one that save_to_disk has written")
+    try:
+        return datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder} is not a whole data set ({error}); write it again with save_to_disk") from error
+
+
+def _one_split(source: Any, where: str) -> Any:
+    if isinstance(source, dict):
+        if len(source) != 1:
+            raise ValueError(
+                f"{where} has the splits {', '.join(source)}; give one of them, such as data[{next(iter(source))!r}] "
+                "or its folder"
+            )
+        (source,) = source.values()
+    if not hasattr(source, "features") or not hasattr(source, "__len__"):
+        raise ValueError(f"{where} is a {type(source).__name__}; give a datasets.Dataset, not a streaming one")
+    if len(source) == 0:
+        raise ValueError(f"{where} has no rows; give one sample or more")
+    return source.with_format(None)  # as stored, without somebody's own transform
+
+
+def _without(ignore: Sequence[str], data: Any, where: str) -> Any:
+    ignored = {_known(name, data.column_names, where) for name in ignore}
+    return data.select_columns([name for name in data.column_names if name not in ignored])
+
+
+def _label_column(data: Any, label: str | None, where: str) -> str:
+    names: list[str] = data.column_names
+    if label is not None:
+        return _known(label, names, where)
+    return label_column(names, where, [name for name in names if hasattr(data.features[name], "names")])
+
+
+def _image_column(data: Any, where: str) -> str | None:
+    found = [name for name in data.column_names if _holds_images(data.features[name])]
+    if len(found) > 1:
+        raise ValueError(
+            f"{where}: which column holds the images? Leave out all but one with --ignore: {', '.join(found)}"
+        )
+    return found[0] if found else None
+
+
+def _known(name: str, names: list[str], where: str) -> str:
+    if name not in names:
+        raise ValueError(f"{where} has no column {name!r}; its columns are {', '.join(names)}")
+    return name
+
+
+def _holds_images(feature: Any) -> bool:
+    """As images, or as files: a column of {"bytes": ..., "path": ...}."""
+    return type(feature).__name__ == "Image" or (isinstance(feature, dict) and {"bytes", "path"} <= feature.keys())
+
+
+def _column(data: Any, name: str) -> npt.NDArray[Any]:
+    return np.array([*data[name], None], object)[:-1]  # with None at the end numpy leaves numbers and texts as they are
+
+
+def _table(data: Any, label: str, where: str) -> tuple[Table, list[str]]:
+    columns: dict[str, Any] = {}
+    for name in data.column_names:
+        names = getattr(data.features[name], "names", None)
+        if name == label:
+            continue
+        values = list(data[name])
+        if names is not None:
+            columns[name] = [None if code is None or code < 0 else names[code] for code in values]
+        elif any(isinstance(value, list) for value in values):
+            columns |= _columns_of_vectors(name, values, where)
+        else:
+            columns[name] = values
+    return features_of(columns)
+
+
+def _columns_of_vectors(name: str, vectors: list[Any], where: str) -> dict[str, npt.NDArray[np.float64]]:
+    try:
+        values = np.array(vectors, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: the lists in column {name!r} are not all numbers of one length; mend or remove the column"
+        ) from error
+    return {f"{name}[{place}]": part for place, part in enumerate(values.reshape(len(values), -1).T)}
+
+
+def _images(
+    data: Any, image: str, size: int | None, row_names: list[str], where: str
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], list[str]]:
+    """Those that can be read, decoded into memory as `load_images` decodes files."""
+    feature = data.features[image]
+    if type(feature).__name__ == "Image":
+        # As files: Pillow's limits and errors are then ours, row by row.
+        data = data.select_columns([image]).cast_column(image, type(feature)(decode=False))
+
+    def files() -> Iterator[Any]:
+        return (data[row][image] for row in range(len(data)))
+
+    with quiet_pillow():
+        looked_at = dict(zip(row_names, in_parallel(_look, files()), strict=True))
+        shape, notes = common_shape(looked_at, height_and_width(size), Path(where))
+
+        def image_or_problem(file: Any) -> npt.NDArray[np.uint8] | str:
+            try:
+                with _opened(file) as opened:
+                    return decode(opened, grey=shape[0] == 1, size=shape[1:])
+            except (Unreadable, OSError) as problem:
+                return str(problem)
+
+        x, num_decoded = np.empty((len(data), *shape), np.uint8), 0
+        for name, result in zip(row_names, in_parallel(image_or_problem, files()), strict=True):
+            if isinstance(result, str):
+                looked_at[name] = looked_at[name]._replace(problem=result)
+            else:
+                x[num_decoded] = result
+                num_decoded += 1
+    is_readable = np.array([not file.problem for file in looked_at.values()])
+    return x[:num_decoded], is_readable, [*notes, *left_out(looked_at)]
+
+
+def _look(file: Any) -> KnownFile:
+    known = KnownFile(num_bytes=0, mtime_ns=0)
+    try:
+        with _opened(file) as opened:
+            return known._replace(**read_header(opened)._asdict())
+    except (Unreadable, OSError) as problem:
+        return known._replace(problem=str(problem))
+
+
+def _opened(file: Any) -> IO[bytes]:
+    if file is None:
+        raise Unreadable("no image")
+    if file["bytes"] is not None:
+        return BytesIO(file["bytes"])
+    path = Path(file["path"])
+    if not path.is_file():  # to open a pipe would be to wait for ever
+        raise Unreadable(f"{path} is not a file")
+    return path.open("rb")

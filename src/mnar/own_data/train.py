@@ -1,0 +1,176 @@
+"""Train on a user's own data: a model, a labels-only baseline, a comparison of the two, and labels for the pool."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from mnar.atomic_write import write_atomically
+from mnar.config import OWN_DATA, RunConfig, complete, parse_setting
+from mnar.datasets.own_data import as_data_set, own_data
+from mnar.datasets.user_files import UNLABELED, read_data
+from mnar.own_data.defaults import default_sections
+from mnar.own_data.inspection import Inspection, inspect_data
+from mnar.recipes import configure
+from mnar.report import write_run_report
+from mnar.run import Display, RunFolder, load_data, new_run, read_run, resume_run, trained_network
+from mnar.run.file_names import resume_command
+from mnar.training.engine import Engine
+from mnar.training.evaluation import BATCH
+from mnar.training.trainer import Interrupted
+from mnar.types import DataSet
+
+BASELINE = "supervised"  # the folder of the labels-only baseline, inside the run folder
+PREDICTIONS = "predictions.csv"
+CLEARLY = 2.0  # standard errors
+
+OnStage = Callable[[str, int, int], None]  # called with the name of a stage, the items done and their total
+
+
+class Verdict(NamedTuple):
+    """Whether the unlabelled samples helped: balanced accuracies on the held-out labels, and the conclusion."""
+
+    with_pool: float
+    labels_alone: float
+    error: float  # standard error of the difference
+    num_scored: int
+    text: str
+    predictions: Path
+
+
+def inspect_files(source: Path, out: Path, *, reading: dict[str, Any], seed: int, on_stage: OnStage) -> Inspection:
+    """Read the user's data, inspect it, and write the findings as JSON to `out`."""
+    data = read_data(source, **reading, progress=partial(on_stage, "reading"))
+    inspection = inspect_data(data, seed=seed, progress=partial(on_stage, "estimating"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, json.dumps(inspection.to_json(), indent=1))
+    return inspection
+
+
+def configure_own_data(
+    source: Path,
+    *,
+    reading: dict[str, Any],
+    learner: str | None,
+    guidance: str | None,
+    iterations: int | None,
+    seed: int | None,
+    settings: Sequence[str],
+    on_stage: OnStage,
+) -> tuple[RunConfig, DataSet]:
+    """Read the user's data and choose the configuration: defaults for this kind of data, then the user's options."""
+    from_settings = {option: value for section, option, value in map(parse_setting, settings) if section == "dataset"}
+    options = complete(own_data, {"root": str(source), **reading, **from_settings}, f"dataset {OWN_DATA}")
+    root, held_out = options.pop("root"), options.pop("held_out")
+    data = as_data_set(read_data(root, **options, progress=partial(on_stage, "reading")), held_out=held_out)
+    sections = default_sections(
+        tuple(data.train_x.shape[1:]),
+        int((data.train_y == UNLABELED).sum()),
+        on_gpu=torch.cuda.is_available(),
+        iterations=iterations,
+    )
+    features = {name: str(Path(value).resolve()) for name, value in reading.items() if name == "features"}
+    config = configure(
+        dataset=OWN_DATA,
+        data=str(source),
+        learner=learner,
+        guidance=guidance,
+        iterations=iterations,
+        seed=seed,
+        settings=settings,
+        defaults={**sections, "dataset": {"name": OWN_DATA, **reading, **features}},
+    )
+    return config, data
+
+
+def train_own_data(config: RunConfig, folder: Path, display: Display, data: DataSet) -> Verdict | None:
+    """Train on the user's data, then train the baseline, compare, and predict a label for every unlabelled sample."""
+    new_run(config, folder, display, data=data, on_finished=write_run_report)
+    return finish(folder, display, data)
+
+
+def resume_own_data(
+    folder: Path, display: Display, *, root: Path | None = None, settings: Sequence[str] = ()
+) -> Verdict | None:
+    """Continue `train_own_data` where it stopped; `root` and `settings` are as in `resume_run`."""
+    data = load_data(RunFolder(folder).config().with_engine(settings), root)
+    resume_run(folder, display, data=data, settings=settings, on_finished=write_run_report)
+    return finish(folder, display, data, settings=settings)
+
+
+def finish(folder: Path, display: Display, data: DataSet, *, settings: Sequence[str] = ()) -> Verdict | None:
+    """After the main run: train the labels-only baseline, compare, and label the pool. A second call continues.
+
+    A run that uses the labels alone has no baseline, so there is no verdict.
+    """
+    config, baseline = RunFolder(folder).config(), RunFolder(folder / BASELINE)
+    is_compared = config.learner.name != "supervised"
+    if is_compared and not baseline.is_finished:
+        display.note("now training the labels-only baseline, for comparison")
+        on_labels = {**config.to_dict(), "learner": {"name": "supervised"}, "guidance": {"name": "none"}}
+        try:
+            if baseline.has_config:
+                resume_run(baseline.path, display, data=data, settings=settings, on_finished=write_run_report)
+            else:
+                baseline_config = RunConfig.from_dict(on_labels).with_engine(settings)
+                new_run(baseline_config, baseline.path, display, data=data, on_finished=write_run_report)
+        except Interrupted as error:
+            stopped = str(error).partition(";")[0]
+            raise Interrupted(f"{stopped}; saved. Continue with: {resume_command(folder)}") from error
+    write_predictions(folder, data, settings=settings)
+    return compare(folder, baseline.path) if is_compared else None
+
+
+def compare(folder: Path, baseline: Path) -> Verdict:
+    """Compare the balanced accuracy of a run with that of its baseline, on the held-out labels."""
+    runs = [read_run(path) for path in (folder, baseline)]
+    split = runs[0].split
+    counts = np.array(split["test"], dtype=float)
+    present = counts > 0
+    counts = counts[present]
+    recalls = np.array([run.lines[-1]["test"]["recall"] for run in runs])[:, present]
+    with_pool, labels_alone = recalls.mean(1).tolist()
+    likely = (recalls * counts + 1) / (counts + 2)  # Laplace's rule: one correct label does not prove a recall of 1
+    error = math.sqrt((likely * (1 - likely) / counts).sum()) / len(counts)
+    gain, num_scored = with_pool - labels_alone, int(counts.sum())
+
+    text = f"balanced accuracy {with_pool:.1%} with the unlabelled samples, {labels_alone:.1%} with the labels alone"
+    if split["test_is_trained_on"]:
+        text += ", measured on the training labels: there are too few labels to hold some out and compare fairly"
+    elif gain > CLEARLY * error:
+        text += f" ({num_scored} held-out labels): the unlabelled samples helped"
+    elif gain < -CLEARLY * error:
+        text += (
+            f" ({num_scored} held-out labels): the unlabelled samples did harm; "
+            f"use the model in {baseline}, or try another guidance"
+        )
+    else:
+        text += (
+            f": {num_scored} held-out labels are too few to show whether the unlabelled samples helped "
+            f"(standard error {error:.1%})"
+        )
+    return Verdict(with_pool, labels_alone, error, num_scored, text, folder / PREDICTIONS)
+
+
+@torch.no_grad()
+def write_predictions(folder: Path, data: DataSet, *, settings: Sequence[str] = ()) -> None:
+    """Write predictions.csv: the predicted class and its confidence for every sample without a label."""
+    config = RunFolder(folder).config().with_engine(settings)
+    network, prepare = trained_network(folder, config, data, Engine(config.engine))
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["sample", "label", "confidence"])
+    for rows in torch.nonzero(data.train_y == UNLABELED).flatten().split(BATCH):
+        probs = network(prepare(data.train_x[rows])).float().softmax(1)
+        for row, confidence, label in zip(rows.tolist(), *(part.tolist() for part in probs.max(1)), strict=True):
+            writer.writerow([data.row_names[row], data.class_names[label], f"{confidence:.4f}"])
+    write_atomically(folder / PREDICTIONS, text.getvalue())

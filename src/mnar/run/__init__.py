@@ -1,0 +1,30 @@
+"""From a configuration to a run folder, and back.
+
+`new_run`, `resume_run` and `evaluate_run` (runner.py) are what the commands call. assemble.py builds the trainer from
+the named parts, recorder.py writes what training produces, folder.py reads and writes the files, and reader.py reads
+whole runs back for reports and tables.
+"""
+
+from mnar.run.assemble import load_data, make_split, make_trainer
+from mnar.run.folder import RunFolder
+from mnar.run.reader import Run, find_runs, read_run, read_runs
+from mnar.run.recorder import Display, Silent
+from mnar.run.runner import default_folder, evaluate_run, new_run, resume_run, trained_network
+
+__all__ = [
+    "Display",
+    "Run",
+    "RunFolder",
+    "Silent",
+    "default_folder",
+    "evaluate_run",
+    "find_runs",
+    "load_data",
+    "make_split",
+    "make_trainer",
+    "new_run",
+    "read_run",
+    "read_runs",
+    "resume_run",
+    "trained_network",
+]

@@ -1,0 +1,192 @@
+"""Build data, split, model, learner, guidance and trainer from a `RunConfig`.
+
+This module is the only one that builds parts from their names. The modules that read configurations (`config`,
+`recipes`) or list the parts (`terminal.listing`) look names up for their options only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from mnar import distributed
+from mnar.augment import Augment, Standardize
+from mnar.config import RunConfig, options_of
+from mnar.datasets import DATASETS
+from mnar.guidances import GUIDANCES, Chain, Guidance, NoGuidance
+from mnar.learners import LEARNERS, Learner
+from mnar.models import MODELS, Backbone, Classifier, NetworkOrFactory
+from mnar.protocols import PROTOCOLS, hold_out, split
+from mnar.training.engine import Engine
+from mnar.training.loader import Loader
+from mnar.training.trainer import Trainer
+from mnar.types import DataSet, Split, Task
+
+NUM_CHECKED = 100  # samples that guidances and learners may inspect before training
+
+
+def load_data(config: RunConfig, root: Path | None = None) -> DataSet:
+    """Read the data set that the configuration names; `root` overrides its place."""
+    options = config.dataset.options if root is None else {**config.dataset.options, "root": root}
+    return DATASETS[config.dataset.name](**options)
+
+
+def make_split(config: RunConfig, data: DataSet) -> Split:
+    """Choose the labelled and the unlabelled rows, as the protocol says."""
+    counts = PROTOCOLS[config.protocol.name](len(data.class_names), **config.protocol.options)
+    return split(data.labels, counts, seed=config.seed, **config.split)
+
+
+def make_model(config: RunConfig, data: DataSet, backbone: NetworkOrFactory | None = None) -> Classifier:
+    """Build the model that the configuration names, or a classifier on the user's own network."""
+    shape, num_classes = tuple(data.train_x.shape[1:]), len(data.class_names)
+    if backbone is not None:
+        return Backbone(backbone, shape, num_classes)
+    return MODELS[config.model.name](shape, num_classes, **config.model.options)
+
+
+def make_augment(config: RunConfig, data: DataSet, rows: Split | None = None) -> nn.Module:
+    """Build the module that makes views. A table's "marginal" view draws from the unlabelled set and needs `rows`."""
+    if data.is_image:
+        return Augment(data.mean, data.std, **config.augment)
+    table = None if rows is None else data.train_x[torch.from_numpy(rows.unlabeled_index)]
+    return Standardize(data.mean, data.std, table)
+
+
+def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: NetworkOrFactory | None = None) -> Trainer:
+    """Build the trainer, and refuse combinations of parts and data that cannot work."""
+    if distributed.world_size() > 1:
+        raise ValueError("training in several processes is not supported yet; start one process")
+    _check_suits(config, data)
+    torch.manual_seed(config.seed)
+    engine, options = Engine(config.engine), config.train
+    rows, validation_index, held_out = _hold_out_labels(config, data, rows)
+    task = Task(
+        num_classes=len(data.class_names),
+        num_unlabeled=len(rows.unlabeled_index),
+        labeled_targets=data.labels[torch.from_numpy(rows.labeled_index)],
+        batch_labeled=options.batch_labeled,
+        batch_unlabeled=options.batch_unlabeled,
+    )
+    guidance = make_guidance(config, data, rows, task)
+    learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
+    _check_learner(config, learner, rows)
+    loader = Loader(
+        data,
+        rows,
+        engine.augmentation(make_augment(config, data, rows if "marginal" in learner.views else None)),
+        views=learner.views,
+        labeled_view=learner.labeled_view,
+        batch_labeled=options.batch_labeled,
+        batch_unlabeled=options.batch_unlabeled,
+        seed=config.seed,
+        device=engine.device,
+        held_out=validation_index,
+    )
+
+    def fresh_model() -> Classifier:
+        model = make_model(config, data, backbone)
+        model.heads.update(learner.heads(model))
+        return model
+
+    model = fresh_model()
+    learner.prepare(model)
+    return Trainer(model, learner, loader, data, options, engine, fresh_model, held_out)
+
+
+def make_guidance(config: RunConfig, data: DataSet, rows: Split, task: Task) -> Guidance:
+    """Build the guidance, or the chain of guidances."""
+    stages = []
+    for part in config.guidance.chain:
+        options = dict(part.options)
+        if options.get("target") == "oracle":  # the only option that looks at the true classes of the pool
+            options["target"] = _true_class_counts(data, rows)
+        stages.append(GUIDANCES[part.name](task, **options))
+    guidance = stages[0] if len(stages) == 1 else Chain(*stages)
+    augment = make_augment(config, data)
+    guidance.prepare(data.train_x[:NUM_CHECKED], lambda x: augment(x, "id"))
+    return guidance
+
+
+def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
+    """The configuration of the stage that trains the encoder first, with the same data and model.
+
+    The learner's option `pretraining_epochs` says how many passes over the unlabelled set the stage makes.
+    """
+    learner, options = config.learner, config.train
+    stage = LEARNERS[learner.name].pretrained_by
+    assert stage is not None
+    epochs = learner.options["pretraining_epochs"]
+    steps = max(1, math.ceil(epochs * num_unlabeled / options.batch_unlabeled))
+    shared = options_of("learner", LEARNERS[stage])
+    return RunConfig.from_dict(
+        {
+            **config.to_dict(),
+            "learner": {"name": stage, **{option: learner.options[option] for option in shared}},
+            "guidance": {"name": "none"},
+            "train": {
+                **dataclasses.asdict(options),
+                **LEARNERS[stage].pretraining_options,
+                "iterations": steps,
+                "eval_every": steps,  # there is nothing to score before the end
+                "validation": 0.0,
+            },
+        }
+    )
+
+
+def _hold_out_labels(
+    config: RunConfig, data: DataSet, rows: Split
+) -> tuple[Split, npt.NDArray[np.int64], tuple[Tensor, Tensor] | None]:
+    """Keep a share of the labels (`train.validation`) back for early stopping: rows, held-out rows, samples, labels."""
+    share = config.train.validation
+    if not share:
+        return rows, rows.labeled_index[:0], None
+    if not LEARNERS[config.learner.name].uses_labels:
+        raise ValueError(f"{config.learner.name} trains no classifier to validate; choose --set train.validation=0")
+    rows, validation_index = hold_out(rows, share, seed=config.seed)
+    validation_rows = torch.from_numpy(validation_index)
+    return rows, validation_index, (data.train_x[validation_rows], data.labels[validation_rows])
+
+
+def _check_learner(config: RunConfig, learner: Learner, rows: Split) -> None:
+    guidance, options = learner.guidance, config.train
+    if learner.views and set(rows.unlabeled_index.tolist()) <= set(rows.labeled_index.tolist()):
+        raise ValueError(
+            "every sample has a label, so there are no unlabelled samples to learn from; choose --learner supervised"
+        )
+    if not learner.is_guided and not isinstance(guidance, NoGuidance):
+        raise ValueError(f"{config.learner.name} makes no pseudo-labels to guide; choose --guidance none")
+    if options.iterations < learner.generations:
+        section = "guidance" if guidance.generations > 1 else "learner"
+        raise ValueError(
+            f"train.iterations is {options.iterations}, which is less than one step for each of "
+            f"{learner.generations} generations; choose more steps, or fewer generations with --set "
+            f"{section}.generations=2"
+        )
+
+
+def _true_class_counts(data: DataSet, rows: Split) -> tuple[float, ...]:
+    pool = data.train_y[torch.from_numpy(rows.unlabeled_index)]
+    if (pool < 0).any():
+        raise ValueError(
+            "guidance.target is 'oracle', but the true classes of these data are unknown; choose labeled or "
+            "estimate, or give the share of each class"
+        )
+    return tuple(torch.bincount(pool, minlength=len(data.class_names)).double().tolist())
+
+
+def _check_suits(config: RunConfig, data: DataSet) -> None:
+    kind, name = "images" if data.is_image else "tables", config.learner.name
+    if kind not in LEARNERS[name].suits:
+        suitable = sorted(other for other, learner in LEARNERS.items() if kind in learner.suits)
+        raise ValueError(
+            f"{name} is for {' or '.join(LEARNERS[name].suits)}, but {config.dataset.name} has {kind}; "
+            f"choose --learner from {suitable}"
+        )

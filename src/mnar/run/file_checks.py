@@ -1,0 +1,88 @@
+"""Checks of the files in a run folder, so that an error names the damaged file and the damaged entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mnar.run.file_names import ENVIRONMENT, METRICS, SPLIT, resume_command
+
+# A shape is a type, a list with the shape of its items, or a dict of shapes by name (further names are allowed).
+NUMBER = int | float
+PART = {"name": str}
+CONFIG_SHAPE = {
+    "dataset": PART,
+    "protocol": PART,
+    "learner": PART,
+    "guidance": PART,
+    "train": {"iterations": int, "eval_every": int},
+    "seed": int,
+}
+COUNTS = ("labeled", "unlabeled", "test")  # one number per class
+SPLIT_SHAPE = {"dataset": str, "class_names": [str], **{name: [int] for name in COUNTS}, "hash": str}
+ENVIRONMENT_SHAPE = {
+    **dict.fromkeys(("mnar", "torch", "python", "device"), str),
+    "commit": str | None,
+    "sessions": [{"seconds": NUMBER, "images_per_second": NUMBER}],
+}
+EVALUATION_SHAPE = {"step": int, "test": {"accuracy": NUMBER, "geometric_mean": NUMBER}}
+WRITTEN_ON_RESUME = (ENVIRONMENT, SPLIT)  # `mnar train --resume` writes these files again, also for a finished run
+
+
+def damaged(where: str | Path, what: object) -> ValueError:
+    return ValueError(f"{where} is damaged: {what}; {remedy(where)}")
+
+
+def remedy(where: str | Path) -> str:
+    if isinstance(where, Path) and where.name in WRITTEN_ON_RESUME:
+        return f"restore it, or remove it and run `{resume_command(where.parent)}`, which writes it again"
+    return "restore it, or train the run again"
+
+
+def check_config(path: Path, config: Any) -> None:
+    _check(path, config, CONFIG_SHAPE)
+    guidance, entry = config["guidance"], "guidance"
+    while guidance := guidance.get("preceded_by"):
+        entry = f"{entry}.preceded_by"
+        _check(path, guidance, PART, entry)
+
+
+def check_split(path: Path, split: Any) -> None:
+    _check(path, split, SPLIT_SHAPE)
+    for name in COUNTS:
+        if len(split[name]) != len(split["class_names"]):
+            raise damaged(path, f"{name} has {len(split[name])} counts for {len(split['class_names'])} classes")
+
+
+def check_environment(path: Path, environment: Any) -> None:
+    _check(path, environment, ENVIRONMENT_SHAPE)
+
+
+def check_evaluations(path: Path, lines: Iterable[Any]) -> None:
+    for number, line in enumerate(lines, start=1):
+        _check(f"line {number} of {path}", line, EVALUATION_SHAPE)
+
+
+def check_complete(folder: Path, lines: Sequence[dict[str, Any]], due: Iterable[int], because: str) -> None:
+    """Refuse metrics without an evaluation that was due: no crash loses one, and the rest would give another result."""
+    steps = {line["step"] for line in lines}
+    for step in due:
+        if step not in steps:
+            raise ValueError(
+                f"{folder / METRICS} has no evaluation of step {step}, although {because}; "
+                f"restore the file, or remove {folder} and train the run again"
+            )
+
+
+def _check(where: str | Path, value: Any, shape: Any, entry: str = "") -> None:
+    kind: Any = type(shape) if isinstance(shape, dict | list) else shape
+    if not isinstance(value, kind):
+        found = "is missing" if value is None else f"is {str(value)[:40]!r}"
+        raise damaged(where, f"{entry or 'its content'} {found}")
+    if isinstance(shape, dict):
+        for name, inner in shape.items():
+            _check(where, value.get(name), inner, f"{entry}.{name}" if entry else name)
+    elif isinstance(shape, list):
+        for item in value:
+            _check(where, item, shape[0], f"an item of {entry}")

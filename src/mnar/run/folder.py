@@ -1,0 +1,178 @@
+"""`RunFolder`: the one place that reads and writes the files of a run folder (the checkpoint is in checkpoint.py).
+
+config.yaml              the complete configuration
+split.json               class counts of the split, and hashes that identify the split and the data
+environment.json         versions, hardware and the time of each training session
+metrics.jsonl            one line per evaluation
+state.pt                 the newest checkpoint, and state.previous.pt the one before
+selections/NN.safetensors   the samples that joined the labelled set in generation NN
+model.safetensors        the trained model; written last, so it marks a finished run
+report.html              figures and tables
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+import yaml
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from mnar.atomic_write import write_atomically
+from mnar.config import RunConfig, with_current_names
+from mnar.run.file_checks import check_config, check_environment, check_split, damaged, remedy
+from mnar.run.file_names import CONFIG, ENVIRONMENT, METRICS, MODEL, SELECTIONS, SPLIT
+
+Evaluation = dict[str, Any]  # one line of metrics.jsonl; docs/reference/run_folder.md lists its entries
+
+
+class SplitRecord(TypedDict):
+    """The content of split.json. Lists hold one number per class."""
+
+    dataset: str
+    seed: int
+    class_names: list[str]
+    labeled: list[int]
+    unlabeled: list[int]
+    unknown: int  # unlabelled samples whose true class is unknown
+    test: list[int]
+    test_is_trained_on: bool
+    held_out: list[int]  # labelled samples kept back for train.validation
+    hash: str
+    data_hash: str
+
+
+class Session(TypedDict, total=False):
+    """One stretch of training without a stop."""
+
+    from_step: int
+    to_step: int
+    seconds: float
+    images_per_second: float
+
+
+class Environment(TypedDict):
+    """The content of environment.json."""
+
+    mnar: str
+    commit: str | None
+    python: str
+    torch: str
+    device: str
+    threads: int
+    sessions: list[Session]
+
+
+class RunFolder:
+    """Typed access to the files of one run. Every write except that of a log line is atomic."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def has_config(self) -> bool:
+        return (self.path / CONFIG).exists()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the trained model has been written, which happens after the last evaluation."""
+        return (self.path / MODEL).exists()
+
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        if not self.has_config:
+            below = min(self.path.rglob(CONFIG), default=None)
+            hint = f"name a run folder, such as {below.parent}" if below else "name the folder given as --out"
+            raise FileNotFoundError(f"{self.path} is not a run folder: it has no {CONFIG}; {hint}")
+        try:
+            return RunConfig.from_yaml((self.path / CONFIG).read_text())
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path / CONFIG} is damaged or was changed: {error}; restore the original file"
+            ) from error
+
+    def sections(self) -> dict[str, Any]:
+        """The configuration as plain sections, for readers that also accept options of other versions."""
+        path = self.path / CONFIG
+        try:
+            sections = yaml.safe_load(self._text(path))
+        except yaml.YAMLError as error:
+            raise damaged(path, error) from error
+        if isinstance(sections, dict):
+            sections = with_current_names(sections)
+        check_config(path, sections)
+        checked: dict[str, Any] = sections
+        return checked
+
+    def evaluations(self) -> list[Evaluation]:
+        """One dict per evaluation. A last line that a crash cut off is dropped; any other damage is an error."""
+        path = self.path / METRICS
+        written = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        lines = []
+        for number, text in enumerate(written, start=1):
+            try:
+                lines.append(json.loads(text))
+            except json.JSONDecodeError as error:
+                if number < len(written):
+                    raise ValueError(f"line {number} of {path} is not JSON: {error}; {remedy(path)}") from error
+        return lines
+
+    def split(self) -> SplitRecord:
+        record: SplitRecord = self._json(SPLIT)
+        check_split(self.path / SPLIT, record)
+        return record
+
+    def environment(self) -> Environment:
+        environment: Environment = self._json(ENVIRONMENT)
+        check_environment(self.path / ENVIRONMENT, environment)
+        return environment
+
+    def has_environment(self) -> bool:
+        return (self.path / ENVIRONMENT).is_file()
+
+    def saved_step(self) -> int:
+        """The step of the newest checkpoint; 0 for a run that has not started, or whose files are damaged."""
+        try:
+            return int(json.loads((self.path / ENVIRONMENT).read_text())["sessions"][-1]["to_step"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return 0
+
+    def write_config(self, config: RunConfig) -> None:
+        write_atomically(self.path / CONFIG, config.to_yaml())
+
+    def write_split(self, record: SplitRecord) -> None:
+        write_atomically(self.path / SPLIT, json.dumps(record))
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        write_atomically(self.path / ENVIRONMENT, json.dumps(environment, indent=1))
+
+    def append_evaluation(self, line: Evaluation) -> None:
+        with (self.path / METRICS).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def replace_evaluations(self, lines: Iterable[Evaluation]) -> None:
+        write_atomically(self.path / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def write_selection(self, generation: int, tensors: dict[str, Tensor]) -> None:
+        (self.path / SELECTIONS).mkdir(exist_ok=True)
+        write_atomically(self.path / SELECTIONS / f"{generation:02}.safetensors", to_safetensors(tensors))
+
+    def _json(self, name: str) -> Any:
+        path = self.path / name
+        try:
+            return json.loads(self._text(path))
+        except json.JSONDecodeError as error:
+            raise damaged(path, error) from error
+
+    def _text(self, path: Path) -> str:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        if not text.strip():
+            state = "is empty" if path.is_file() else "is missing"
+            raise ValueError(f"{path.name} {state} in {path.parent}; {remedy(path)}")
+        return text

@@ -1,0 +1,50 @@
+"""model.safetensors: the trained model of a run, in a file format that cannot contain code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from mnar.atomic_write import write_atomically
+from mnar.run import checkpoint
+from mnar.run.file_names import MODEL, STATE
+from mnar.run.folder import RunFolder
+from mnar.training.trainer import Trainer
+from mnar.types import DataSet
+
+
+def write_model(trainer: Trainer, data: DataSet, folder: Path) -> None:
+    """Write the weights of the evaluated model, and in the metadata what a prediction needs besides the weights."""
+    state = trainer.evaluated_model().state_dict()
+    weights = {name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(state)}
+    metadata = {
+        "input_shape": list(data.train_x.shape[1:]),
+        "class_names": list(data.class_names),
+        "mean": list(data.mean),
+        "std": list(data.std),
+        "encoding": data.encoding,
+        "model": RunFolder(folder).config().to_dict()["model"],
+    }
+    # A single metadata entry: safetensors writes several entries in random order, and equal runs must give equal files.
+    write_atomically(folder / MODEL, to_safetensors(weights, {"mnar": json.dumps(metadata)}))
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of a finished run's model, or of the averaged model in the newest checkpoint."""
+    if (folder / MODEL).exists():
+        return load_file(folder / MODEL)
+    state, _ = checkpoint.load(folder / STATE)
+    weights = dict(_classifier_weights(state["best"]["model"] if state.get("best") else state["average"]))
+    if state.get("test_bias") is not None:
+        weights["head.bias"] = weights["head.bias"] - state["test_bias"]
+    return weights
+
+
+def _classifier_weights(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """All weights except those of the extra heads, which only training uses."""
+    return ((name, tensor) for name, tensor in state.items() if not name.startswith("heads."))

@@ -1,0 +1,197 @@
+"""`RunRecorder` writes what training produces into the run folder; a `Display` shows the same to the user."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+import mnar
+from mnar.config import IDLE_GUIDANCES, RunConfig
+from mnar.run import checkpoint
+from mnar.run.file_checks import check_complete, check_evaluations
+from mnar.run.file_names import METRICS, MODEL, STATE, resume_command
+from mnar.run.folder import Evaluation, RunFolder
+from mnar.run.stopping import StopFlag
+from mnar.training.evaluation import health_warnings
+from mnar.training.trainer import Trainer
+from mnar.types import Selection
+
+
+class Display(Protocol):
+    """Shows the progress of a run."""
+
+    def started(self, config: RunConfig, folder: Path, first_step: int) -> None: ...
+    def stepped(self, step: int) -> None: ...
+    def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
+    def evaluation(self, line: Evaluation) -> None: ...
+    def note(self, text: str) -> None: ...
+    def warning(self, text: str) -> None: ...
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def started(self, config: RunConfig, folder: Path, first_step: int) -> None: ...
+    def stepped(self, step: int) -> None: ...
+    def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
+    def evaluation(self, line: Evaluation) -> None: ...
+    def note(self, text: str) -> None: ...
+    def warning(self, text: str) -> None: ...
+
+
+class RunRecorder:
+    """Writes evaluations, selections, checkpoints and timings to the run folder (a `trainer.Recorder`)."""
+
+    def __init__(
+        self,
+        folder: Path,
+        trainer: Trainer,
+        class_names: tuple[str, ...],
+        first_step: int,
+        display: Display,
+        stop: StopFlag,
+    ) -> None:
+        self.files = RunFolder(folder)
+        self.class_names, self.display, self.stop = class_names, display, stop
+        self.iterations, self.images_per_step = trainer.options.iterations, trainer.images_per_step
+        self.num_generations = trainer.learner.generations
+        self.first_step = first_step
+        self.saved_step = self.last_step = first_step
+        every, is_over = trainer.options.eval_every, trainer.is_over(first_step)
+        due = [*range(every, first_step + 1, every), *([first_step] if is_over else [])]
+        self.lines = drop_metrics_after(self.files, first_step, due)
+        config = self.files.config()
+        self.config = config.to_yaml()
+        self.guided = any(part.name not in IDLE_GUIDANCES for part in config.guidance.chain)
+        self.began = time.monotonic()
+        self.machine = _machine(trainer.engine.device)
+        self.earlier_sessions = self.files.environment()["sessions"] if self.files.has_environment() else []
+        self._write_environment(first_step)
+        self.warned: dict[str, str] = {}
+
+    @property
+    def folder(self) -> Path:
+        return self.files.path
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.stop.is_set
+
+    def stepped(self, step: int) -> None:
+        self.display.stepped(step)
+
+    def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None:
+        self.last_step = step
+        self.display.progress(step, self._rate(step), means, pseudo_label_share)
+
+    def evaluation(self, line: Evaluation) -> None:
+        try:
+            self.files.append_evaluation(line)
+        except OSError as error:
+            raise OSError(f"{self._failure('record', line['step'], error)}; {self._remedy}") from error
+        self.lines.append(line)
+        share = line["pseudo"]["share"] if "pseudo" in line else []
+        self.progress(line["step"], line["train"], share)
+        self.display.evaluation(line)
+        warnings = health_warnings(self.lines, self.iterations, self.class_names, guided=self.guided)
+        for kind, text in warnings.items():
+            if kind not in self.warned:  # warn once, not at every evaluation
+                self.display.warning(text)
+        self.warned = warnings
+
+    def generation(self, number: int, selection: Selection | None) -> None:
+        """Write which samples join the labelled set in generation `number`, and with which labels."""
+        begins = f"generation {number + 1} of {self.num_generations} begins"
+        if selection is None:
+            self.display.note(begins)
+            return
+        counts = torch.bincount(selection.labels.cpu(), minlength=len(self.class_names)).tolist()
+        self.display.note(f"{begins}: {sum(counts):,} samples were labelled, per class {' '.join(map(str, counts))}")
+        if not any(counts):
+            self.display.warning(
+                "no prediction was confident enough to be selected as a label; lower the thresholds of the learner"
+            )
+        tensors = {
+            name: tensor.cpu().contiguous() for name, tensor in selection._asdict().items() if tensor is not None
+        }
+        try:
+            self.files.write_selection(number, tensors)
+        except OSError as error:
+            raise OSError(f"could not write the selection of {self.folder} ({error}); {self._remedy}") from error
+
+    def save(self, step: int, state: dict[str, Any], *, must: bool) -> None:
+        """Write a checkpoint. After a failure the previous checkpoint stays, and training continues unless `must`."""
+        try:
+            checkpoint.save(self.folder / STATE, {**state, "config": self.config})
+        except OSError as error:
+            failure = self._failure("save", step, error)
+            if must:
+                raise OSError(f"{failure}; {self._remedy}") from error
+            self.display.warning(f"{failure}; training continues and will try again")
+            return
+        self.saved_step = step
+        with suppress(OSError):  # missing timings are no reason to stop
+            self._write_environment(step)
+
+    def _failure(self, action: str, step: int, error: OSError) -> str:
+        kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "there is no checkpoint yet"
+        return f"could not {action} step {step} in {self.folder} ({error.strerror or error}); {kept}"
+
+    @property
+    def _remedy(self) -> str:
+        return f"free some disk space and continue with `{resume_command(self.folder)}`"
+
+    def _rate(self, step: int) -> float:
+        """Images per second since this session began."""
+        return (step - self.first_step) * self.images_per_step / max(time.monotonic() - self.began, 1e-9)
+
+    def _write_environment(self, step: int) -> None:
+        """Timings go here and not into metrics.jsonl, which is the same however often a run was resumed."""
+        session = {
+            **self.machine,
+            "from_step": self.first_step,
+            "to_step": step,
+            "seconds": round(time.monotonic() - self.began, 3),
+            "images_per_second": round(self._rate(step), 1),
+        }
+        self.files.write_environment({**self.machine, "sessions": [*self.earlier_sessions, session]})
+
+
+def drop_metrics_after(files: RunFolder, step: int, due: Iterable[int]) -> list[Evaluation]:
+    """Drop the evaluations after the checkpoint that a run resumes from; training will repeat them."""
+    lines = files.evaluations()
+    check_evaluations(files.path / METRICS, lines)
+    kept = [line for line in lines if line["step"] <= step]
+    check_complete(files.path, kept, due, f"the checkpoint is of step {step}")
+    if len(kept) < len(lines):
+        (files.path / MODEL).unlink(missing_ok=True)  # the model marks a folder with all evaluations
+    files.replace_evaluations(kept)
+    return kept
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    return {
+        "mnar": mnar.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _commit() -> str | None:
+    """The git commit of a source checkout, marked when files were changed; None for an installed package."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()

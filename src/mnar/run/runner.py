@@ -1,0 +1,285 @@
+"""Train a configuration into a run folder, resume it, and evaluate its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from mnar.augment import kind_of
+from mnar.config import OWN_DATA, RunConfig
+from mnar.run import checkpoint
+from mnar.run.assemble import (
+    NUM_CHECKED,
+    load_data,
+    make_augment,
+    make_model,
+    make_split,
+    make_trainer,
+    pretraining_config,
+)
+from mnar.run.file_names import CONFIG, LOCK, MODEL, PRETRAINING, STATE, resume_command
+from mnar.run.folder import RunFolder
+from mnar.run.lock import locked
+from mnar.run.model_file import read_weights, write_model
+from mnar.run.recorder import Display, RunRecorder, Silent
+from mnar.run.split_file import check_same_split, describe_split
+from mnar.run.stopping import stopping_on_signals
+from mnar.training.engine import Engine
+from mnar.training.evaluation import scores_on
+from mnar.training.meters import Diverged
+from mnar.training.trainer import Interrupted, Trainer, train
+from mnar.types import DataSet, Split
+
+LEFT_BY_A_KILL = (LOCK, f"{CONFIG}.part")  # files of a run that was killed before its configuration was written
+OnFinished = Callable[[Path], None]  # called with the folder of a finished run, e.g. to draw its report
+
+
+def default_folder(config: RunConfig) -> Path:
+    """runs/DATA-PROTOCOL-LEARNER-GUIDANCE-seedN; a user's own data is named by its file or folder."""
+    root = config.dataset.options.get("root")
+    task = root.stem if config.dataset.name == OWN_DATA and root else f"{config.dataset.name}-{config.protocol.name}"
+    return Path("runs") / f"{task}-{config.learner.name}-{config.guidance.full_name}-seed{config.seed}"
+
+
+def new_run(
+    config: RunConfig,
+    folder: Path,
+    display: Display | None = None,
+    *,
+    data: DataSet | None = None,
+    until: float | None = None,
+    on_finished: OnFinished | None = None,
+) -> None:
+    """Train `config` into a new run folder.
+
+    data           the data that `config` names, if the caller has read them already
+    until          a time of `time.monotonic()`: stop then and save, as after a signal
+    on_finished    called with the folder of every run that reaches its end, the pretraining stage included
+    """
+    _refuse_used(folder)
+    # Every check of the input happens here, before anything is written.
+    data = load_data(config) if data is None else data
+    rows = make_split(config, data)
+    trainer = make_trainer(config, data, rows)
+    _check_views(config, data, rows, trainer)
+    _load_encoder(trainer, config.learner.options.get("encoder"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        _refuse_used(folder)  # another process may have started a run here in the meantime
+        files, display = RunFolder(folder), display or Silent()
+        files.write_config(config)
+        files.write_split(describe_split(config, data, rows))
+        _pretrain(trainer, config, folder, display, data, until=until, on_finished=on_finished)
+        _train(trainer, data, folder, 0, display, until, on_finished)
+
+
+def resume_run(
+    folder: Path,
+    display: Display | None = None,
+    *,
+    root: Path | None = None,
+    data: DataSet | None = None,
+    settings: Sequence[str] = (),
+    until: float | None = None,
+    on_finished: OnFinished | None = None,
+) -> None:
+    """Resume the run in `folder`, which contains its own configuration.
+
+    root        the place of the data, if they have moved
+    settings    options of the engine (`engine.…=…`) that change, e.g. on another machine
+
+    `data`, `until` and `on_finished` are as in `new_run`.
+    """
+    display, files = display or Silent(), RunFolder(folder)
+    config = files.config().with_engine(settings)
+    data = load_data(config, root) if data is None else data
+    rows = make_split(config, data)
+    with locked(folder):
+        trainer = make_trainer(config, data, rows)
+        first_due = min(config.train.save_every, trainer.generation_end(0))
+        state = _newest_checkpoint(config, folder, display, first_due=first_due)
+        check_same_split(files, describe_split(config, data, rows))
+        first_step = 0 if state is None else int(state["steps_done"])
+        if state is not None:
+            trainer.load_state_dict(state)
+        if first_step == 0:
+            _load_encoder(trainer, config.learner.options.get("encoder"))
+            _pretrain(trainer, config, folder, display, data, settings=settings, until=until, on_finished=on_finished)
+        _train(trainer, data, folder, first_step, display, until, on_finished)
+
+
+def evaluate_run(folder: Path, *, root: Path | None = None, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Score the averaged model of a run, finished or not, on its test set.
+
+    `root` and `settings` are as in `resume_run`.
+    """
+    config = RunFolder(folder).config().with_engine(settings)
+    data, engine = load_data(config, root), Engine(config.engine)
+    network, prepare = trained_network(folder, config, data, engine)
+    test_y, num_classes = data.test_y.to(engine.device), len(data.class_names)
+    scores, confusion = scores_on(network, data.test_x, test_y, prepare, num_classes=num_classes)
+    return {**scores, "confusion": confusion.tolist(), "class_names": list(data.class_names)}
+
+
+def trained_network(
+    folder: Path, config: RunConfig, data: DataSet, engine: Engine
+) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """The averaged model of a run in evaluation mode, and the function that turns samples into its input."""
+    model = make_model(config, data)
+    try:
+        model.load_state_dict(read_weights(folder))
+    except FileNotFoundError as error:
+        remedy = f"train it further with `{resume_command(folder)}`"
+        raise FileNotFoundError(f"{folder} has no model and no checkpoint yet; {remedy}") from error
+    except (SafetensorError, RuntimeError) as error:
+        remedy = f"write it again with `{resume_command(folder)}`"
+        raise ValueError(f"the model in {folder} is damaged or of another kind ({error}); {remedy}") from error
+    augment = make_augment(config, data).to(engine.device)
+    return engine.inference(engine.place(model).eval()), lambda x: augment(x.to(engine.device), "id")
+
+
+def _refuse_used(folder: Path) -> None:
+    if (folder / CONFIG).exists():
+        raise FileExistsError(
+            f"{folder} already contains a run; continue it with `{resume_command(folder)}`, or choose another --out"
+        )
+    if folder.exists() and (not folder.is_dir() or any(entry.name not in LEFT_BY_A_KILL for entry in folder.iterdir())):
+        raise FileExistsError(f"{folder} exists and is not an empty folder; choose another --out")
+
+
+def _check_views(config: RunConfig, data: DataSet, rows: Split, trainer: Trainer) -> None:
+    """Make every view of a few samples, so that unsuitable data are refused now and not in the first step."""
+    names = {"id", trainer.learner.labeled_view, *trainer.learner.views}
+    augment = make_augment(config, data, rows if "marginal" in names else None)
+    with torch.random.fork_rng(devices=[]):
+        views = {name: augment(data.train_x[:NUM_CHECKED], kind_of(name)) for name in names}
+    trainer.learner.check_sample(views)
+
+
+def _pretrain(
+    trainer: Trainer,
+    config: RunConfig,
+    folder: Path,
+    display: Display,
+    data: DataSet,
+    *,
+    settings: Sequence[str] = (),
+    until: float | None = None,
+    on_finished: OnFinished | None = None,
+) -> None:
+    """Train the encoder in a run of its own, if the learner needs one and the user named none."""
+    if trainer.learner.pretrained_by is None or config.learner.options["encoder"]:
+        return
+    stage = folder / PRETRAINING
+    if not (stage / MODEL).exists():
+        devices = [trainer.engine.device] if trainer.engine.device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices):  # the main run draws the same numbers, resumed or not
+                if (stage / CONFIG).exists():
+                    resume_run(stage, display, data=data, settings=settings, until=until, on_finished=on_finished)
+                else:
+                    stage_config = pretraining_config(config, trainer.loader.num_unlabeled)
+                    new_run(stage_config, stage, display, data=data, until=until, on_finished=on_finished)
+        except Interrupted as error:
+            stopped = str(error).partition(";")[0]
+            raise Interrupted(f"pretraining {stopped}; saved. Continue with: {resume_command(folder)}") from error
+    _load_encoder(trainer, stage)
+
+
+def _load_encoder(trainer: Trainer, source: Path | None) -> None:
+    """Load the encoder weights from the model of a run, if the user named one."""
+    if source is None:
+        return
+    path = source / MODEL if source.is_dir() else source
+    if not path.exists():
+        raise FileNotFoundError(
+            f"no encoder at {path}; set learner.encoder to the folder of a finished vime_self run, or leave it out"
+        )
+    try:
+        trainer.load_encoder(load_file(path))
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"the encoder in {path} is damaged or does not fit the model ({reason}); "
+            "name a run of vime_self with the same model options"
+        ) from error
+
+
+def _train(
+    trainer: Trainer,
+    data: DataSet,
+    folder: Path,
+    first_step: int,
+    display: Display,
+    until: float | None,
+    on_finished: OnFinished | None,
+) -> None:
+    with stopping_on_signals(until) as stop:
+        recorder = RunRecorder(folder, trainer, data.class_names, first_step, display, stop)
+        display.started(RunFolder(folder).config(), folder, first_step)
+        for note in data.notes if first_step == 0 else ():
+            display.note(note)
+        for name in _classes_without_labels(trainer, data):
+            display.warning(f"train.validation holds out every label of {name}; choose a smaller share, or 0 for none")
+        try:
+            train(trainer, recorder)
+            if trainer.stopped_early:
+                display.note("stopped early: the loss on the held-out labels no longer improved (train.validation)")
+        except Diverged as error:
+            saved = recorder.saved_step
+            kept = f"the checkpoint of step {saved} is kept" if saved else "there is no checkpoint yet"
+            raise Diverged(
+                f"{error} after step {recorder.last_step} in {folder}; {kept}. Start a new run with a lower learning "
+                "rate (--set train.lr=0.01 --out ANOTHER), or continue with --set engine.precision=float32"
+            ) from error
+        except Interrupted as error:
+            raise Interrupted(f"{error}; saved. Continue with: {resume_command(folder)}") from error
+    try:
+        write_model(trainer, data, folder)
+        if on_finished is not None:
+            on_finished(folder)
+    except OSError as error:
+        remedy = f"the training is saved; free some disk space, then run `{resume_command(folder)}`"
+        raise OSError(f"could not write the model and the report ({error}); {remedy}") from error
+
+
+def _classes_without_labels(trainer: Trainer, data: DataSet) -> list[str]:
+    """The classes whose labels are all held out for validation."""
+    targets = trainer.learner.task.labeled_targets
+    if trainer.best is None or targets is None:
+        return []
+    return [data.class_names[c] for c in sorted({*trainer.best.y.tolist()} - {*targets.tolist()})]
+
+
+def _newest_checkpoint(config: RunConfig, folder: Path, display: Display, *, first_due: int) -> dict[str, Any] | None:
+    """The newest complete checkpoint of this configuration, or None if the run was killed before its first one.
+
+    `first_due` is the step at which the first checkpoint is written.
+    """
+    try:
+        state, problems = checkpoint.load(folder / STATE)
+    except FileNotFoundError as error:
+        lines = RunFolder(folder).evaluations()
+        if (folder / MODEL).exists() or (lines and lines[-1]["step"] > first_due):
+            raise FileNotFoundError(
+                f"{folder / STATE} is missing, although the run had reached a later step; "
+                "restore the file, or start a new run"
+            ) from error
+        return None  # the run starts again and gives the same result
+    for problem in problems:
+        display.warning(f"{problem}; continuing from the checkpoint of step {state['steps_done']}")
+    if "config" not in state:
+        raise ValueError(f"{folder / STATE} is not a checkpoint of mnar; restore the original file")
+    differences = RunConfig.from_yaml(state["config"]).differences(config)
+    if differences:
+        raise ValueError(
+            f"{folder / STATE} was made with another configuration: {'; '.join(differences)} "
+            f"(checkpoint and {CONFIG}); restore {CONFIG}, or start a new run"
+        )
+    return state

@@ -1,0 +1,1 @@
+"""What the commands print: the console, progress of a run, tables, listings, and TensorBoard files."""

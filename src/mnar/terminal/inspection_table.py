@@ -1,0 +1,134 @@
+"""How an inspection shows on a terminal: a table with bars, then what it means in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mnar.own_data.inspection.inspection import ClassFindings, Estimate, Inspection, ProbeFindings
+from mnar.own_data.inspection.recommend import SIGNIFICANT
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+BAR_WIDTH = 8
+EIGHTHS = " ▏▎▍▌▋▊▉"
+MOST_CLASSES = 50  # that are listed; beyond, those whose shares differ most
+WEAK_PROBE = 0.2  # of the way from guessing to always right, in balanced accuracy
+
+
+def inspection_table(inspection: Inspection) -> RenderableType:
+    """Fits in 80 columns; a class name longer than 20 characters goes on in the next line."""
+    # imported here because it takes a while, which `import mnar` need not wait for
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    listed = _listed_classes(inspection)
+    ends = [e.high for c in listed for e in (c.pool_share, c.pool_share_bbse) if e]
+    top = max([*ends, *(c.labeled_share for c in listed)], default=0.0) or 1.0
+
+    grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    grid.add_column("class", overflow="fold", max_width=20)
+    grid.add_column("labels", justify="right", no_wrap=True)
+    grid.add_column("share", justify="right", no_wrap=True)
+    grid.add_column(no_wrap=True, width=BAR_WIDTH)
+    grid.add_column("pool", justify="right", no_wrap=True)
+    grid.add_column("95 %", justify="right", no_wrap=True)
+    grid.add_column(no_wrap=True, width=BAR_WIDTH)
+    grid.add_column("1 in", justify="right", no_wrap=True)
+    for c in listed:
+        bar = share_bar(c.labeled_share, top)
+        pool = _pool_cells(c.pool_share, top)
+        grid.add_row(Text(c.name), f"{c.num_labels:,}", f"{c.labeled_share:.1%}", bar, *pool, _one_in(c))
+        if c.pool_share_bbse:
+            grid.add_row("  by BBSE", "", "", "", *_pool_cells(c.pool_share_bbse, top), "", style="dim")
+    sentences = [Text(f"\n{sentence}") for sentence in sentences_of(inspection)]
+    return Group(Text(_headline(inspection) + "\n"), grid, *sentences)
+
+
+def share_bar(share: float, top: float) -> str:
+    """Of eighths of a block; `top` is the share of a full bar."""
+    whole, eighths = divmod(round(8 * BAR_WIDTH * share / top), 8)
+    return ("█" * whole + EIGHTHS[eighths]).rstrip()
+
+
+def interval_bar(estimate: Estimate, top: float) -> str:
+    """Solid to the low end of the interval, shaded to its high end."""
+    solid, reach = (round(BAR_WIDTH * end / top) for end in (estimate.low, estimate.high))
+    return "█" * solid + "▒" * (reach - solid)
+
+
+def _pool_cells(estimate: Estimate | None, top: float) -> tuple[str, str, str]:
+    if estimate is None:
+        return "?", "", ""
+    return f"{estimate.value:.1%}", f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f}", interval_bar(estimate, top)
+
+
+def _one_in(c: ClassFindings) -> str:
+    if c.labeled_one_in is None:
+        return "?" if c.num_labels else "never"
+    return f"{c.labeled_one_in.value:,.{1 if c.labeled_one_in.value < 100 else 0}f}"
+
+
+def _listed_classes(inspection: Inspection) -> list[ClassFindings]:
+    if len(inspection.classes) <= MOST_CLASSES:
+        return list(inspection.classes)
+
+    def difference(c: ClassFindings) -> float:
+        return abs(c.pool_share.value - c.labeled_share) if c.pool_share else 1.0
+
+    return sorted(inspection.classes, key=difference, reverse=True)[:MOST_CLASSES]
+
+
+def _headline(inspection: Inspection) -> str:
+    num_rows = inspection.num_labeled + inspection.num_unlabeled
+    what = "images" if inspection.kind == "images" else "rows"
+    return (
+        f"{num_rows:,} {what}, {inspection.num_labeled:,} with a label and {inspection.num_unlabeled:,} without; "
+        f"{len(inspection.classes)} classes"
+    )
+
+
+def sentences_of(inspection: Inspection) -> Iterator[str]:
+    """What the numbers mean, what cannot be told, and what to do."""
+    shares_are_known = any(c.pool_share for c in inspection.classes)
+    if shares_are_known:
+        yield (
+            "share: of the labels. pool: estimated share of what has no label, and its 95 % interval; the bar is solid "
+            "to the low end and shaded to the high one. 1 in: estimated rows of the class, in all data, for each label."
+        )
+    if len(inspection.classes) > MOST_CLASSES:
+        yield f"The {MOST_CLASSES} classes whose shares differ most are listed; inspect.json has all."
+    if shares_are_known:
+        yield (
+            "The estimate supposes that rows of a class look alike with and without a label. Where those who give no "
+            "answer differ from those of their class who do, it can be far off, whatever its interval."
+        )
+    if any(c.pool_share_bbse for c in inspection.classes):
+        yield (
+            "The two estimates, EM and BBSE, differ by more than chance, a sign that this may not hold here; trust "
+            "neither far."
+        )
+    yield from inspection.cannot_tell
+    if inspection.probe is not None:
+        yield _about_probe(inspection.probe, sum(c.num_labels > 0 for c in inspection.classes))
+    if inspection.at_random is not None:
+        p_value = inspection.at_random.p_value
+        verdict = "no" if p_value < SIGNIFICANT else "nothing speaks against it"
+        yield f"Are labels missing at random? {verdict} (p = {p_value:.2g}). {inspection.at_random.assumptions}"
+    if inspection.recommendation is not None:
+        learner, guidance = inspection.recommendation.learner, inspection.recommendation.guidance
+        yield f"Recommended: --learner {learner} --guidance {guidance}: {inspection.recommendation.reason}."
+    for note in inspection.notes:
+        yield f"Note: {note}."
+
+
+def _about_probe(probe: ProbeFindings, num_classes: int) -> str:
+    guessing = 1 / num_classes
+    is_weak = probe.balanced_accuracy - guessing < WEAK_PROBE * (1 - guessing)
+    verdict = " It hardly tells the classes apart, so do not rely on the shares." if is_weak else ""
+    return (
+        f"All this rests on a probe, {probe.model}. Of labelled rows that it has not seen it gets {probe.accuracy:.1%} "
+        f"right, as a mean over classes {probe.balanced_accuracy:.1%} (guessing: {guessing:.1%}).{verdict}"
+    )

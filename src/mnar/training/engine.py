@@ -1,0 +1,159 @@
+"""How a step is executed: on which device, in which precision, compiled or not, as one CUDA graph or not.
+
+Nothing here changes the method, only its rounding, its random draws and its speed. Each part chooses itself and can be
+switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mnar.guidances import Guidance
+from mnar.models.batch_norm import BatchNormLeakyReLU
+from mnar.models.classifier import Classifier
+from mnar.models.convolution import Convolution3x3
+from mnar.models.fusing import TRITON_IS_INSTALLED
+from mnar.training.options import EngineOptions, Switch
+
+# One each for a view of a size, over all the trainers of a process; past the limit torch.compile gives up.
+RECOMPILE_LIMIT = 256
+
+
+class Engine:
+    def __init__(self, options: EngineOptions) -> None:
+        self.device = _device(options.device)
+        on_gpu = self.device.type == "cuda"
+        bfloat16 = on_gpu if options.precision == "auto" else options.precision == "bfloat16"
+        self.dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self.fused = _chosen(options.fused, on_gpu and TRITON_IS_INSTALLED, "fused", on_gpu and TRITON_IS_INSTALLED)
+        self.compile = _chosen(options.compile, on_gpu, "compile", True)
+        self.cuda_graph = _chosen(options.cuda_graph, on_gpu, "cuda_graph", on_gpu)
+        if on_gpu:
+            torch.cuda.set_device(self.device)
+            torch.backends.cudnn.benchmark = True
+            torch.backends.cudnn.allow_tf32 = False  # what is to be float32 is float32; matrix products are already
+        if self.compile:
+            from torch._dynamo import config as dynamo  # a second, that only those who compile wait for
+
+            dynamo.recompile_limit = max(dynamo.recompile_limit, RECOMPILE_LIMIT)
+
+    def place(self, model: Classifier) -> Classifier:
+        """The model on the device, channels last: what the convolutions of a GPU read without a transpose."""
+        ours = [module for module in model.modules() if isinstance(module, BatchNormLeakyReLU | Convolution3x3)]
+        self.fused = self.fused and bool(ours)  # other models are left to torch.compile
+        for module in ours:
+            module.fused = self.fused
+        model = model.to(self.device)
+        if self.device.type == "cuda":
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model
+
+    def network(self, model: Classifier) -> nn.Module:
+        """The model as the learner calls it: `features`, `head`, `heads`. It shares the model's parameters."""
+        compiles = self.compile and not self.fused
+        if not compiles and self.dtype == torch.float32:
+            return model
+        return AutocastModel(model, self.device, self.dtype, compiles=compiles)
+
+    def inference(self, model: Classifier) -> nn.Module:
+        return model if self.dtype == torch.float32 else AutocastModel(model, self.device, self.dtype)
+
+    def augmentation(self, augment: nn.Module) -> Callable[[Tensor, str], Tensor]:
+        augment = augment.to(self.device)
+        return torch.compile(augment, dynamic=False, fullgraph=True) if self.compile else augment
+
+    def guide(self, guidance: Guidance) -> None:
+        """Dozens of small kernels become a few. In place: the state keeps its names."""
+        if self.compile:
+            guidance.compile(dynamic=False, fullgraph=True)
+
+    def step(self, step: Callable[[], None]) -> Callable[[], None]:
+        return GraphedStep(step) if self.cuda_graph else step
+
+
+class AutocastModel(nn.Module):
+    """A model whose features are compiled, or computed under autocast, or both; heads, softmax and guidance are not.
+
+    Logits in bfloat16 tie, and to PRG a tie that falls the other way is a transition.
+    """
+
+    def __init__(self, model: Classifier, device: torch.device, dtype: torch.dtype, *, compiles: bool = False) -> None:
+        super().__init__()
+        self.model, self.device_type, self.dtype = model, device.type, dtype
+        self._features = torch.compile(self._under_autocast, dynamic=False) if compiles else self._under_autocast
+        self.train(model.training)
+
+    def __getattr__(self, name: str) -> Any:
+        """Heads, encoder and whatever else the model has."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("model"), name)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+    def features(self, x: Tensor) -> Tensor:
+        features: Tensor = self._features(x)
+        return features
+
+    def _under_autocast(self, x: Tensor) -> Tensor:
+        with torch.autocast(self.device_type, self.dtype, enabled=self.dtype != torch.float32):
+            return self.model.features(x).float()
+
+
+class GraphedStep:
+    """A step that runs as one CUDA graph after a few ordinary runs, all of them real steps of the training."""
+
+    EAGER_STEPS = 3  # kernels get chosen and compiled, the optimiser makes its buffers
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self._step = step
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._stream = torch.cuda.Stream()
+        self._num_eager = 0
+
+    def __call__(self) -> None:
+        if self._graph is None and self._num_eager < self.EAGER_STEPS:
+            self._run_aside()
+            self._num_eager += 1
+            return
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                self._step()
+        self._graph.replay()
+
+    def _run_aside(self) -> None:
+        """On the stream of the later capture, so that what is cached per stream is warm there."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._step()
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"unknown engine.device {name!r}; choose auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"engine.device is {name!r}, but torch sees no CUDA device; choose auto or cpu")
+    if device.type == "cuda" and device.index is None:  # torch.cuda.set_device asks for a number
+        return torch.device("cuda", 0)
+    return device
+
+
+def _chosen(choice: Switch, default: bool, name: str, possible: bool) -> bool:
+    chosen = default if choice == "auto" else choice
+    if chosen and not possible:
+        needs = "a CUDA device and Triton" if name == "fused" else "a CUDA device"
+        raise ValueError(f"engine.{name} needs {needs}; choose engine.{name}=false or auto")
+    return chosen

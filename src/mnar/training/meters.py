@@ -1,0 +1,71 @@
+"""What the steps log, summed on the device until somebody asks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mnar.training.evaluation import add_pairs
+
+
+class Diverged(RuntimeError):
+    """The loss or a parameter is no longer a number."""
+
+
+class Meters:
+    """Adding is device work without a sync; reading and resetting are for the loop, between steps."""
+
+    def __init__(self, num_classes: int, device: torch.device, *, knows_all: bool = True) -> None:
+        self.num_classes = num_classes
+        self.names: list[str] = []
+        self.sums = torch.zeros(0, dtype=torch.float64, device=device)
+        self.num_steps = torch.zeros((), dtype=torch.int64, device=device)
+        # [true class, pseudo-label], the last column for samples that got none; a last row where the truth is unknown
+        num_rows = num_classes if knows_all else num_classes + 1
+        self.pseudo_confusion = torch.zeros(num_rows, num_classes + 1, dtype=torch.int64, device=device)
+
+    def add(self, logs: dict[str, Tensor]) -> None:
+        if not self.names:
+            self.names = list(logs)
+            self.sums = self.sums.new_zeros(len(logs))
+        self.sums += torch.stack(list(logs.values()))
+        self.num_steps += 1
+
+    def add_pseudo_labels(self, pseudo_labels: Tensor, targets: Tensor) -> None:
+        column = torch.where(pseudo_labels < 0, self.num_classes, pseudo_labels)
+        row = torch.where(targets < 0, self.num_classes, targets)
+        add_pairs(self.pseudo_confusion, row, column)
+
+    def means(self) -> dict[str, float]:
+        """Mean of each log since the last reset. Raises Diverged when the loss is not a number."""
+        means = (self.sums / self.num_steps.clamp(min=1)).tolist()
+        named = dict(zip(self.names, means, strict=True))
+        if not math.isfinite(named["loss"]):
+            raise Diverged("the loss is not a number")
+        return named
+
+    def pseudo_label_share(self) -> list[float]:
+        per_class = self.pseudo_confusion[:, :-1].sum(0)
+        share: list[float] = (per_class / per_class.sum().clamp(min=1)).tolist()
+        return share
+
+    def reset(self) -> None:
+        for tensor in (self.sums, self.num_steps, self.pseudo_confusion):
+            tensor.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "names": self.names,
+            "sums": self.sums,
+            "num_steps": self.num_steps,
+            "pseudo_confusion": self.pseudo_confusion,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.names = list(state["names"])
+        self.sums = state["sums"].to(self.sums.device)
+        self.num_steps.copy_(state["num_steps"])
+        self.pseudo_confusion.copy_(state["pseudo_confusion"])

@@ -1,0 +1,192 @@
+"""Own data as a training set: what is held out, what is encoded, and what is not copied."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from mnar.datasets.own_data import HELD_OUT, as_data_set, held_out_rows, own_data
+from mnar.datasets.user_files import UNLABELED, PartlyLabeled, Table, read_data
+from mnar.datasets.user_files.table_encoder import TableEncoder
+from mnar.protocols import split
+from tests.support.own_data_files import NAMES, write_table
+
+Labels = npt.NDArray[np.int64]
+MODULE = import_module("mnar.datasets.own_data")  # its name in the package is the function's
+
+
+def labels(*counts: int, unlabeled: int = 30) -> Labels:
+    """So many of each class, in disorder."""
+    y = np.repeat([*range(len(counts)), UNLABELED], [*counts, unlabeled])
+    return np.random.default_rng(1).permutation(y)
+
+
+def data_of(y: Labels, notes: tuple[str, ...] = ()) -> PartlyLabeled:
+    """The one feature of a sample is its row."""
+    x = np.arange(len(y), dtype=np.float32)[:, None]
+    return PartlyLabeled(
+        x, y, tuple(f"class {c}" for c in range(y.max() + 1)), [str(row) for row in range(len(y))], notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "held_out"),
+    [
+        ((100, 50, 0, 5), 0.2, [20, 10, 0, 1]),
+        ((100, 50, 4, 1), 0.2, [20, 10, 0, 0]),  # of fewer than five none
+        ((40, 40, 40), 0.5, [20, 20, 20]),
+        ((60, 40), 0.2, [12, 8]),  # 20 in all
+        ((60, 37), 0.2, [0, 0]),  # 12 and 7 would tell nothing
+        ((500, 500), 0.0, [0, 0]),
+    ],
+)
+def test_of_each_class_its_share_is_held_out_where_that_is_enough(
+    counts: tuple[int, ...], share: float, held_out: list[int]
+) -> None:
+    y = labels(*counts)
+    rows = held_out_rows(y, share)
+    assert (np.diff(rows) > 0).all()
+    assert np.bincount(y[rows], minlength=len(counts)).tolist() == held_out
+    assert np.array_equal(rows, held_out_rows(y, share)), "the same in every call"
+
+
+def test_every_label_of_a_class_is_held_out_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    y, often = labels(60, 40), np.zeros(130)
+    for seed in range(500):
+        monkeypatch.setattr(MODULE, "SEED", seed)
+        often[held_out_rows(y, 0.2)] += 1 / 500
+    assert np.abs(often[y >= 0] - 0.2).max() < 0.09  # five standard deviations
+    assert not often[y < 0].any()
+
+
+@pytest.mark.parametrize("include_labeled", [True, False])
+def test_what_is_held_out_is_scored_with_its_labels_and_is_in_neither_part_of_the_split(include_labeled: bool) -> None:
+    data = data_of(labels(70, 50, 3), notes=("something odd",))
+    made = as_data_set(data, held_out=0.3)
+    scored = made.test_x[:, 0].long()  # its row
+    assert sorted(made.test_y.tolist()) == [0] * 21 + [1] * 15
+    assert np.array_equal(made.test_y, data.y[scored])
+    assert (made.train_y[scored] == HELD_OUT).all()
+    others = np.setdiff1d(np.arange(len(data.y)), scored)
+    assert np.array_equal(made.train_y[others], data.y[others])
+
+    rows = split(made.train_y, None, seed=1, include_labeled=include_labeled)
+    assert np.array_equal(rows.labeled_index, np.setdiff1d(np.flatnonzero(data.is_labeled), scored))
+    pool = others if include_labeled else np.flatnonzero(~data.is_labeled)
+    assert np.array_equal(rows.unlabeled_index, pool)
+    assert made.notes[0] == "something odd"
+    assert "scored on 36 labels held out" in made.notes[1]
+    assert np.array_equal(data.y, labels(70, 50, 3)), "what was read stays as it was"
+
+
+def test_of_too_few_labels_none_is_held_out_and_the_note_says_that_scores_flatter() -> None:
+    data = data_of(labels(40, 40, 3))
+    made = as_data_set(data)
+    assert np.array_equal(made.train_y, data.y)
+    assert np.array_equal(made.test_x[:, 0].long(), np.flatnonzero(data.is_labeled))
+    assert np.array_equal(made.test_y, data.y[data.is_labeled])
+    assert "too few labels to hold any out" in made.notes[-1]
+    assert "flatter" in made.notes[-1]
+
+
+def test_where_nothing_is_to_be_held_out_the_note_does_not_call_many_labels_few() -> None:
+    note = as_data_set(data_of(labels(500, 500)), held_out=0).notes[-1]
+    assert "flatter" in note
+    assert "too few" not in note
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 20])
+def test_a_share_of_labels_that_cannot_be_held_out_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match=rf"held_out is {share}; .* lies in \[0, 1\)"):
+        as_data_set(data_of(labels(60, 40)), held_out=share)
+
+
+def test_a_table_is_encoded_and_its_encoding_makes_the_same_of_its_rows_again(tmp_path: Path) -> None:
+    data = read_data(write_table(tmp_path / "data.csv"), label="kind")
+    made = as_data_set(data)
+    assert isinstance(data.x, Table)
+    assert made.encoding is not None
+    assert made.train_x.dtype == torch.float32
+    assert np.array_equal(TableEncoder.from_dict(made.encoding).transform(data.x), made.train_x)
+
+
+@pytest.mark.parametrize("shape", [(150, 3), (150, 1, 4, 4)])
+def test_features_and_images_are_taken_as_they_are(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8 if len(shape) == 4 else np.float32)
+    data = data_of(labels(70, 50))._replace(x=x, class_names=("cat", "dog"))
+    made = as_data_set(data)
+    assert made.encoding is None
+    assert np.array_equal(made.train_x, x)
+    assert made.class_names == ("cat", "dog")
+
+
+def test_images_in_a_read_only_file_are_not_copied_into_memory(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 256, (150, 1, 4, 4), np.uint8))
+    images = np.load(tmp_path / "images.npy", mmap_mode="r")
+    made = as_data_set(data_of(labels(70, 50))._replace(x=images))
+    assert np.shares_memory(made.train_x.numpy(), images)
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+# ---- by which a resumed run knows its data again
+
+
+def changed(values: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
+    other = values.copy()
+    other[row] = 1 - other[row]
+    return other
+
+
+@pytest.mark.parametrize("limit", [2**28, 100])
+def test_the_fingerprint_is_of_all_labels_and_of_samples_also_where_those_are_many(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(MODULE, "WHOLE_BYTES", limit)
+    data = data_of(labels(70, 50))
+    prints = [
+        as_data_set(each).fingerprint
+        for each in (
+            data,
+            data._replace(y=changed(data.y, int(data.y.argmax()))),
+            data._replace(x=changed(np.asarray(data.x), 0)),
+            data._replace(x=np.asarray(data.x)[:-1], y=data.y[:-1]),
+        )
+    ]
+    assert len(set(prints)) == 4
+    assert as_data_set(data_of(labels(70, 50))).fingerprint == prints[0]
+
+
+def test_any_row_of_samples_that_are_read_whole_is_in_the_fingerprint() -> None:
+    data = data_of(labels(70, 50))
+    prints = {as_data_set(data._replace(x=changed(np.asarray(data.x), row))).fingerprint for row in range(150)}
+    assert len(prints) == 150
+
+
+# ---- from a source
+
+
+def test_own_reads_a_source_as_told_and_holds_out_as_told(tmp_path: Path) -> None:
+    source = write_table(tmp_path / "data.csv")
+    np.save(tmp_path / "features.npy", np.arange(300.0).reshape(150, 2))
+    made = own_data(source, label="kind", ignore=("length",), held_out=0.5)
+    assert made.class_names == NAMES
+    assert torch.bincount(made.test_y).tolist() == [30, 22]
+    assert made.encoding is not None
+    assert made.encoding["numeric_names"] == ["weight"]
+    assert own_data(source, label="kind", unlabeled=("bee",)).class_names == ("ant", "cat")
+    assert own_data(source, label="kind", features=tmp_path / "features.npy").train_x[:, 0].tolist() == [
+        *range(0, 300, 2)
+    ]
+
+
+def test_own_without_a_source_names_the_command_that_takes_one() -> None:
+    with pytest.raises(FileNotFoundError, match="name it: `mnar train DATA`"):
+        own_data()

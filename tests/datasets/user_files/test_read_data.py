@@ -1,0 +1,282 @@
+"""What a source is recognised as, and what is taken instead of its samples."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import mnar.datasets.user_files
+from mnar import cli
+from mnar.datasets.user_files import Table, read_data
+from tests.support.own_data_files import NAMES, write_images, write_table
+
+FEW = ((2, 2, 1), (1, 1, 2))
+FEATURES = np.arange(18.0).reshape(9, 2)  # of as many samples
+
+
+def image_folder(folder: Path) -> Path:
+    return write_images(folder / "photos", FEW)
+
+
+def csv_of_paths(folder: Path) -> Path:
+    return write_images(folder / "photos", FEW) / "labels.csv"
+
+
+def class_folders(folder: Path) -> Path:
+    photos = write_images(folder / "photos", FEW)
+    for line in (photos / "labels.csv").read_text().split()[1:]:
+        name, label = line.split(",")
+        (photos / (label or "unlabeled")).mkdir(exist_ok=True)
+        (photos / name).rename(photos / (label or "unlabeled") / name)
+    (photos / "labels.csv").unlink()
+    return photos
+
+
+def arrays(folder: Path) -> Path:
+    np.savez(folder / "data.npz", x=FEATURES, y=np.array(["ant", "ant", "bee", "bee", "cat", *[""] * 4]))
+    return folder / "data.npz"
+
+
+def table(folder: Path) -> Path:
+    path = write_table(folder / "data.csv", FEW)
+    path.write_text(path.read_text().replace("kind", "label"))
+    return path
+
+
+def arrays_in_capitals(folder: Path) -> Path:
+    return arrays(folder).rename(folder / "DATA.NPZ")
+
+
+def table_with_tabs(folder: Path) -> Path:
+    path = table(folder)
+    path.write_text(path.read_text().replace(",", "\t"))
+    return path.rename(folder / "data.TSV")
+
+
+@pytest.mark.parametrize(
+    ("write", "kind"),
+    [
+        (image_folder, "images"),
+        (csv_of_paths, "images"),
+        (class_folders, "images"),
+        (arrays, "features"),
+        (arrays_in_capitals, "features"),
+        (table, "table"),
+        (table_with_tabs, "table"),
+    ],
+)
+def test_every_kind_of_source_is_recognised_and_has_the_labels_it_was_written_with(
+    tmp_path: Path, write: Callable[[Path], Path], kind: str
+) -> None:
+    data = read_data(write(tmp_path))
+    assert data.kind == kind
+    assert data.class_names == NAMES
+    assert np.bincount(data.y + 1).tolist() == [4, 2, 2, 1]
+    assert len(data.row_names) == 9
+
+
+@pytest.mark.parametrize("file", ["dataset_info.json", "dataset_dict.json"])
+def test_a_folder_that_hugging_face_wrote_is_read_as_such_though_a_csv_lies_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    table(tmp_path)
+    (tmp_path / file).write_text("{}")
+    data = read_data(tmp_path / "data.csv")
+    monkeypatch.setattr(
+        mnar.datasets.user_files, "read_huggingface", lambda source, label: data._replace(notes=(label,))
+    )
+    assert read_data(tmp_path, label="kind").notes == ("kind",)
+
+
+# ---- options: applied, or refused
+
+
+@pytest.mark.parametrize("write", [image_folder, csv_of_paths, class_folders, arrays, table])
+def test_what_is_named_as_no_label_is_none_in_every_kind_of_source(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    data = read_data(write(tmp_path), unlabeled=("bee ",))
+    assert data.class_names == ("ant", "cat")
+    assert np.bincount(data.y + 1).tolist() == [6, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("write", "options", "message"),
+    [
+        (image_folder, {"ignore": ("weight",)}, "photos is images with a CSV file, to which --ignore cannot"),
+        (class_folders, {"label": "kind"}, "photos is a folder of class folders, to which --label cannot"),
+        (class_folders, {"ignore": ("kind",)}, "photos is a folder of class folders, to which --ignore cannot"),
+        (arrays, {"label": "kind", "size": 8}, r"data\.npz is an \.npz file, to which --label and --size cannot"),
+        (arrays, {"ignore": ("kind",)}, r"data\.npz is an \.npz file, to which --ignore cannot"),
+        (table, {"size": 8}, r"data\.csv is a table, to which --size cannot"),
+    ],
+)
+def test_an_option_that_the_source_has_no_use_for_is_refused_with_both_named(
+    tmp_path: Path, write: Callable[[Path], Path], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{message} be applied; leave it out$"):
+        read_data(write(tmp_path), **options)
+
+
+@pytest.mark.parametrize("write", [image_folder, class_folders, arrays, table])
+def test_options_as_a_run_keeps_them_that_were_not_given_change_nothing(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    source = write(tmp_path)
+    kept = read_data(source, label=None, ignore=(), unlabeled=(), size=None, features=None)
+    assert np.array_equal(kept.y, read_data(source).y)
+
+
+def test_a_csv_whose_column_of_paths_is_ignored_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("file,weight,label\na.txt,1,ant\nb.txt,2,bee\nc.txt,3,\n")
+    data = read_data(path, ignore=("file",))
+    assert isinstance(data.x, Table)
+    assert data.x.numeric_names == ("weight",)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "name", "takes"),
+    [
+        ("pyarrow.parquet", "data.parquet", "pyarrow"),
+        ("pyarrow.parquet", "data.PQ", "pyarrow"),
+        ("datasets", "data/dataset_info.json", "the library datasets"),
+    ],
+)
+def test_without_an_extra_the_command_line_says_in_one_line_how_to_install_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    hidden: str,
+    name: str,
+    takes: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, hidden, None)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    source = tmp_path / name if hidden == "pyarrow.parquet" else tmp_path / "data"
+    monkeypatch.setattr(sys, "argv", ["mnar", "inspect", str(source)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 1
+    assert f"error: reading {source} takes {takes}: pip install 'mnar[hf]'" in capsys.readouterr().err
+
+
+def test_a_tables_label_column_columns_left_out_and_words_for_no_label_are_those_named(tmp_path: Path) -> None:
+    data = read_data(write_table(tmp_path / "data.csv", FEW), label="kind", ignore=("length",), unlabeled=("bee",))
+    assert isinstance(data.x, Table)
+    assert (data.x.numeric_names, data.x.categorical_names) == (("weight",), ("colour",))
+    assert data.class_names == ("ant", "cat")
+    assert np.bincount(data.y + 1).tolist() == [6, 2, 1]
+
+
+@pytest.mark.parametrize("write", [image_folder, csv_of_paths, class_folders])
+def test_images_have_the_size_asked_for_and_their_decoding_is_reported(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    reports: list[tuple[int, int]] = []
+    data = read_data(write(tmp_path), size=6, progress=lambda done, total: reports.append((done, total)))
+    assert isinstance(data.x, np.ndarray)
+    assert data.x.shape == (9, 1, 6, 6)
+    assert reports[-1] == (18, 18)
+
+
+@pytest.mark.parametrize("name", ["data.xlsx", "data", "data.npy"])
+def test_a_file_of_another_kind_is_refused_with_those_that_can_be_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("a,label\n1,cat\n")
+    with pytest.raises(
+        ValueError, match=rf"{name} is none of \.csv, \.tsv, \.txt, \.parquet, \.pq or \.npz; save it as"
+    ):
+        read_data(tmp_path / name)
+
+
+def test_a_source_that_is_not_there_is_named_with_what_can_be(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"no data at {tmp_path / 'absent'}; name a folder of images with"):
+        read_data(tmp_path / "absent")
+
+
+def test_a_csv_in_a_folder_is_found_whatever_the_case_of_its_name(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path)
+    (folder / "labels.csv").rename(folder / "LABELS.CSV")
+    assert read_data(folder).class_names == NAMES
+
+
+# ---- features computed elsewhere
+
+
+def save(path: Path, values: npt.ArrayLike) -> Path:
+    np.save(path, np.asarray(values))
+    return path
+
+
+@pytest.mark.parametrize("write", [image_folder, arrays, table])
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int16, np.uint8])
+def test_features_take_the_place_of_samples_whose_labels_and_names_stay(
+    tmp_path: Path, write: Callable[[Path], Path], dtype: npt.DTypeLike
+) -> None:
+    source = write(tmp_path)
+    before = read_data(source)
+    data = read_data(source, features=save(tmp_path / "features.npy", FEATURES.astype(dtype)))
+    assert data.kind == "features"
+    assert isinstance(data.x, np.ndarray)
+    assert data.x.dtype == np.float32
+    assert np.array_equal(data.x, FEATURES)
+    assert np.array_equal(data.y, before.y)
+    assert data[2:] == before[2:]
+
+
+OBJECTS = np.empty((9, 2), object)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (FEATURES[:8], r"has shape \(8, 2\) .*with 9 rows, one for each sample"),
+        (FEATURES[:, 0], r"has shape \(9,\)"),
+        (FEATURES.astype(str), "and type <U"),
+        (FEATURES + 1j, "and type complex128"),
+        (np.where(FEATURES == 7, np.nan, FEATURES), "not finite numbers; fill them in"),
+        (np.where(FEATURES == 7, np.inf, FEATURES), "not finite numbers; fill them in"),
+        (OBJECTS, r"is not a whole \.npy file of numbers .*allow_pickle.*; write it with numpy\.save"),
+    ],
+)
+def test_features_that_do_not_fit_are_refused_by_the_name_of_their_file(
+    tmp_path: Path, values: npt.NDArray[np.generic], message: str
+) -> None:
+    features = save(tmp_path / "features.npy", values)
+    with pytest.raises(ValueError, match=f"{features}.*{message}"):
+        read_data(arrays(tmp_path), features=features)
+
+
+@pytest.mark.parametrize("content", [None, b"weight,length\n1,2\n", b"\x93NUMPY\x01\x00"])
+def test_what_is_no_array_file_is_refused_by_its_name(tmp_path: Path, content: bytes | None) -> None:
+    features = tmp_path / "features.npy"
+    if content is not None:
+        features.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{features} is not a whole \.npy file of numbers"):
+        read_data(arrays(tmp_path), features=features)
+
+
+def test_an_empty_file_of_features_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "features.npy").touch()
+    with pytest.raises(ValueError, match=r"features\.npy is not a whole \.npy file of numbers"):
+        read_data(arrays(tmp_path), features=tmp_path / "features.npy")
+
+
+def test_an_archive_of_features_is_refused_by_its_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "features.npz", FEATURES)
+    with pytest.raises(ValueError, match=r"features\.npz is not a whole \.npy file of numbers"):
+        read_data(arrays(tmp_path), features=tmp_path / "features.npz")
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_features_beyond_float32_are_refused_by_the_name_of_their_file(tmp_path: Path) -> None:
+    features = save(tmp_path / "features.npy", FEATURES * 1e38)
+    with pytest.raises(ValueError, match=f"{features}.*not finite"):
+        read_data(arrays(tmp_path), features=features)

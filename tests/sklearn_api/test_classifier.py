@@ -1,0 +1,255 @@
+"""MNARClassifier: the scikit-learn contract, and what it adds to it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from scipy.sparse import csr_array  # type: ignore[import-untyped]
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_classifiers_classes, parametrize_with_checks
+
+from mnar.own_data.inspection import inspection
+from mnar.sklearn_api import classifier
+from mnar.sklearn_api.classifier import MNARClassifier
+from mnar.sklearn_api.labeled_folds import LabeledOnlyKFold
+
+MINUS_ONE = {"check_classifiers_classes": "its classes are -1 and 1, and -1 means unlabelled here; see unlabeled=None"}
+
+
+@pytest.fixture(scope="module")
+def blobs() -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Three clouds; 20, 8 and 2 labels, -1 where there is none; and the truth."""
+    x, truth = make_blobs(150, centers=[(-4, 0), (0, 4), (4, 0)], random_state=1)
+    y = np.full(len(truth), -1)
+    for c, num_labels in enumerate((20, 8, 2)):
+        kept = np.flatnonzero(truth == c)[:num_labels]
+        y[kept] = c
+    return x, y, truth
+
+
+@pytest.fixture(scope="module")
+def fitted(blobs: Any) -> MNARClassifier:
+    x, y, _ = blobs
+    return MNARClassifier(iterations=60).fit(x, y)
+
+
+@parametrize_with_checks([MNARClassifier(iterations=30)], expected_failed_checks=lambda made: MINUS_ONE)
+def test_it_passes_the_checks_of_scikit_learn(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+def test_with_another_mark_for_unlabelled_it_passes_the_check_that_takes_minus_one_for_a_class() -> None:
+    check_classifiers_classes("MNARClassifier", MNARClassifier(iterations=30, unlabeled=None))
+
+
+def test_clouds_are_told_apart_and_every_row_gets_its_class(blobs: Any, fitted: MNARClassifier) -> None:
+    x, y, truth = blobs
+    assert fitted.score(x, truth) > 0.95
+    np.testing.assert_array_equal(fitted.transduction_[y != -1], y[y != -1])
+    np.testing.assert_array_equal(fitted.transduction_[y == -1], fitted.predict(x)[y == -1])
+
+
+def test_the_pool_is_estimated_on_request_and_the_samples_are_let_go(blobs: Any) -> None:
+    x, y, truth = blobs
+    model = MNARClassifier(iterations=2).fit(x, y)
+    asked = pickle.loads(pickle.dumps(model))
+    assert asked._training is not None
+    shares = np.bincount(truth[y == -1]) / (y == -1).sum()
+    np.testing.assert_allclose(asked.class_prior_, shares, atol=0.1)
+    assert asked._training is None
+    assert asked.class_prior_interval_.shape == (3, 2)
+    assert (asked.class_prior_interval_[:, 0] <= asked.class_prior_).all()
+    assert (asked.class_prior_ <= asked.class_prior_interval_[:, 1]).all()
+    np.testing.assert_allclose(asked.label_propensity_, [20 / 50, 8 / 50, 2 / 50], atol=0.1)
+    assert asked.mnar_test_.p_value < 0.05
+    np.testing.assert_array_equal(model.class_prior_, asked.class_prior_)
+
+
+def test_the_estimates_are_in_the_order_of_the_classes_where_only_a_sample_of_the_labels_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(inspection.MOST_ROWS, "table", 60)
+    x, truth = make_blobs([250, 200, 4, 146], centers=[(-9, 0), (0, 9), (9, 0), (0, -9)], random_state=0)
+    y = np.where(np.random.default_rng(0).random(600) < 0.5, truth, -1)
+    model = MNARClassifier(iterations=2).fit(x, y)
+    num_labels, num_unlabeled = np.bincount(y[y != -1]), (y == -1).sum()
+    assert model.class_prior_.shape == (4,)
+    np.testing.assert_allclose(model.class_prior_, np.bincount(truth[y == -1]) / num_unlabeled, atol=0.1)
+    num_rows = num_labels + model.class_prior_ * num_unlabeled
+    np.testing.assert_allclose(model.label_propensity_, num_labels / num_rows)
+
+
+def test_what_cannot_be_told_of_a_class_is_nan_in_its_place(blobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_the_second(*data: Any, **options: Any) -> inspection.Inspection:
+        first, second, third = (found := inspection.inspect_data(*data, **options)).classes
+        return replace(found, classes=(first, replace(second, pool_share=None, labeled_one_in=None), third))
+
+    monkeypatch.setattr(classifier, "inspect_data", without_the_second)
+    model = MNARClassifier(iterations=2).fit(*blobs[:2])
+    for estimates in (model.class_prior_, model.label_propensity_, model.class_prior_interval_[:, 0]):
+        assert np.isnan(estimates).tolist() == [False, True, False]
+
+
+def test_what_cannot_be_told_is_said_where_every_row_has_a_label(blobs: Any) -> None:
+    x, _, truth = blobs
+    model = MNARClassifier(iterations=2).fit(x, truth)
+    for name in ("class_prior_", "class_prior_interval_", "label_propensity_", "mnar_test_"):
+        with pytest.raises(AttributeError, match="Every row has a label"):
+            getattr(model, name)
+
+
+@pytest.mark.parametrize("marker", ["none", "nan", "minus one as text", "another"])
+def test_classes_may_be_strings_and_no_label_may_be_written_in_several_ways(
+    blobs: Any, fitted: MNARClassifier, marker: str
+) -> None:
+    x, y, _ = blobs
+    missing: Any = {"none": None, "nan": np.nan, "minus one as text": "-1", "another": "who knows"}[marker]
+    names = np.array([*"abc", missing], object)[y]
+    model = MNARClassifier(iterations=60, unlabeled="who knows" if marker == "another" else -1).fit(x, names)
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(model.predict(x), np.array(["a", "b", "c"])[fitted.predict(x)])
+
+
+def test_an_int_seed_repeats_the_fit_and_leaves_global_randomness_alone(blobs: Any, fitted: MNARClassifier) -> None:
+    x, y, _ = blobs
+    torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    again = clone(fitted).fit(x, y)
+    np.testing.assert_array_equal(again.predict_proba(x), fitted.predict_proba(x))
+    assert torch.equal(torch.get_rng_state(), torch_before)
+    np.testing.assert_array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
+    other = clone(fitted).set_params(random_state=1).fit(x, y)
+    assert not np.array_equal(other.predict_proba(x), fitted.predict_proba(x))
+
+
+def test_a_pickled_model_predicts_the_same_and_holds_plain_arrays(blobs: Any, fitted: MNARClassifier) -> None:
+    x, _, _ = blobs
+    loaded = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(loaded.predict_proba(x), fitted.predict_proba(x))
+    assert all(isinstance(weight, np.ndarray) for weight in loaded._weights.values())
+
+
+def test_a_grid_search_over_a_pipeline_scores_labelled_rows_only(blobs: Any) -> None:
+    x, y, truth = blobs
+    pipeline = make_pipeline(StandardScaler(), MNARClassifier(iterations=40))
+    grid = {"mnarclassifier__settings": [["train.lr=1e-9"], []]}
+    search = GridSearchCV(pipeline, grid, cv=LabeledOnlyKFold(2)).fit(x, y)
+    assert search.best_params_ == {"mnarclassifier__settings": []}
+    assert search.score(x, truth) > 0.7
+
+
+def test_a_sparse_table_gives_what_the_dense_one_gives(
+    blobs: Any, fitted: MNARClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y, _ = blobs
+    model = clone(fitted).fit(csr_array(x), y)
+    np.testing.assert_array_equal(model.predict_proba(csr_array(x)), fitted.predict_proba(x))
+    monkeypatch.setattr(classifier, "MOST_CELLS", 299)
+    with pytest.raises(ValueError, match="dense it would have 300 cells; at most 299"):
+        model.predict(csr_array(x))
+
+
+def test_a_missing_number_is_allowed_in_new_rows_too(blobs: Any, fitted: MNARClassifier) -> None:
+    x, y, _ = blobs
+    holed = np.where(np.arange(x.size).reshape(x.shape) % 17 == 0, np.nan, x)
+    assert np.isfinite(fitted.predict_proba(holed)).all()
+    assert np.isfinite(clone(fitted).fit(holed, y).predict_proba(x)).all()
+
+
+def test_images_go_through_a_convolutional_network() -> None:
+    digits = load_digits()
+    images, y = digits.images[:200].astype(np.uint8), np.where(np.arange(200) < 60, digits.target[:200], -1)
+    model = MNARClassifier(iterations=2).fit(images, y)
+    assert model.predict_proba(images[:5]).shape == (5, 10)
+    assert model._config.model.name == "small_cnn"
+    with pytest.raises(ValueError, match=r"images of shape \(1, 7, 8\), and \(1, 8, 8\) was fitted"):
+        model.predict(images[:, 1:])
+
+
+@pytest.mark.parametrize("learner", ["supervised", "vime"])
+def test_learner_and_guidance_are_taken_by_name(blobs: Any, learner: str) -> None:
+    x, y, truth = blobs
+    settings = ["learner.pretraining_epochs=1"] if learner == "vime" else []
+    guidance = "simpro" if learner == "vime" else "none"
+    model = MNARClassifier(learner, guidance, iterations=60, settings=settings).fit(x, y)
+    assert (model._config.learner.name, model._config.guidance.name) == (learner, guidance)
+    assert model.score(x, truth) > 0.6
+
+
+def test_wrong_input_is_refused_in_words(blobs: Any, fitted: MNARClassifier) -> None:
+    x, y, _ = blobs
+    with pytest.raises(ValueError, match="no row has a label"):
+        MNARClassifier().fit(x, np.full(len(y), -1))
+    with pytest.raises(ValueError, match=r"every label is of class 1, .* If -1 is a class, choose another `unlabeled`"):
+        MNARClassifier().fit(x, np.where(y == 0, -1, 1))
+    with pytest.raises(ValueError, match="unknown learner 'fixmatsch'"):
+        MNARClassifier("fixmatsch").fit(x, y)
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        fitted.predict(x[:, :1])
+
+
+def test_a_learner_named_where_every_row_has_a_label_gives_way_with_a_warning(blobs: Any) -> None:
+    x, _, truth = blobs
+    with pytest.warns(UserWarning, match="plain supervised"):
+        model = MNARClassifier("pseudo_label", iterations=2).fit(x, truth)
+    assert model._config.learner.name == "supervised"
+
+
+def test_progress_is_printed_when_asked_for(blobs: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    x, y, _ = blobs
+    MNARClassifier(iterations=2, verbose=True).fit(x, y)
+    assert capsys.readouterr().out.startswith("training, step 1: loss ")
+
+
+class Frame(dict[str, list[Any]]):
+    """As much of a DataFrame as is asked for, since pandas is an extra."""
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self)
+
+    @property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        return [np.asarray(column).dtype for column in self.values()]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(next(iter(self.values()))), len(self)
+
+
+def test_a_frame_with_text_and_holes_is_learned_by_its_columns(blobs: Any) -> None:
+    x, y, truth = blobs
+    colours = np.array(["red", "green", "blue", None], object)[np.where(np.arange(len(y)) % 9 == 0, 3, truth)]
+    frame = Frame(width=x[:, 0].tolist(), colour=colours.tolist(), always=["one"] * len(y))
+    with pytest.warns(UserWarning, match="'always' left out"):
+        model = MNARClassifier(iterations=60).fit(frame, y)
+    turned = Frame(colour=frame["colour"], always=frame["always"], width=frame["width"])
+    np.testing.assert_array_equal(model.predict(frame), model.predict(turned))
+    assert model.score(frame, truth) > 0.95
+    with pytest.raises(ValueError, match="a DataFrame was fitted"):
+        model.predict(x)
+
+
+@pytest.mark.parametrize("as_function", [False, True])
+def test_any_network_can_be_the_backbone(blobs: Any, as_function: bool) -> None:
+    x, y, truth = blobs
+    torch.manual_seed(0)  # for the network that is made here
+
+    def make() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU())
+
+    model = MNARClassifier(iterations=200, backbone=make if as_function else make()).fit(x, y)
+    assert {name.partition(".")[0] for name in model._weights} == {"network", "head"}
+    assert model._weights["network.0.weight"].shape == (16, 2)
+    assert (model.transduction_ == truth).mean() > 0.9
+    assert np.array_equal(clone(model).fit(x, y).predict_proba(x), model.predict_proba(x))
