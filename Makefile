@@ -2,17 +2,32 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# Two processes with one thread each. Tests of one file stay together: they share fixtures that take seconds to make.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+# What `make test-fast` leaves out besides tests marked `slow`: tests of whole commands, runs, reports and pages.
+FAST := tests --ignore tests/docs --ignore tests/bench --ignore tests/report --ignore tests/run \
+	--ignore tests/own_data --ignore tests/sklearn_api --ignore tests/test_cli.py --ignore tests/test_distributed.py
 
-.PHONY: demo test install bench clean
+.PHONY: demo test test-fast lint docs install bench clean
 
 demo: $(INSTALLED)  ## train four methods on digits and write runs/demo/report.html
 	$(BIN)/mnar demo
 
-test: $(INSTALLED)  ## format, lint, types, tests
+test: lint docs  ## format, lint, types, documentation, all tests: what CI runs
+	$(PYTEST)
+
+test-fast: $(INSTALLED)  ## lint, types and the fast tests, in less than a minute
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PYTEST) -m "not slow" $(FAST)
+
+lint: $(INSTALLED)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+
+docs: $(INSTALLED)  ## build the site into docs/_build/html; a warning is an error, and nothing is downloaded
+	$(BIN)/python -m sphinx -W --keep-going -n -E -q -b html docs docs/_build/html
 
 bench: $(INSTALLED)  ## print what a step, a PRG call and a view cost on this machine
 	$(BIN)/python benchmarks/prg_time.py
@@ -29,4 +44,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv docs/_build

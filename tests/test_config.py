@@ -102,7 +102,7 @@ def test_every_option_is_annotated_and_its_default_is_of_that_kind(part: str) ->
         ("engine.compile=false", ("engine", "compile", False)),
         ("model.hidden=[16, 8]", ("model", "hidden", [16, 8])),
         ("protocol.gamma_u=null", ("protocol", "gamma_u", None)),
-        ("guidance.preceded_by.window=64", ("guidance", "after.window", 64)),
+        ("guidance.preceded_by.window=64", ("guidance", "preceded_by.window", 64)),
         (" augment.padding = 2", ("augment", "padding", 2)),
         ("dataset.root=a=b", ("dataset", "root", "a=b")),
     ],
@@ -171,7 +171,7 @@ def test_what_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
         ("learner", {"threshold": 0.5}, r"section learner needs a name; choose from"),
         ("learner", "fixmatch", r"section learner needs a name; choose from"),
         ("learner", None, r"section learner needs a name; choose from"),
-        *((section, 3, f"section {section} is 3; expected options with their values") for section in SECTIONS),
+        *((section, 3, f"section {section} is 3; it must be a mapping from options to values") for section in SECTIONS),
         ("learner", {"name": ["fixmatch"]}, r"unknown learner \['fixmatch'\]; choose from"),
         ("guidance", {**CHAINED, "preceded_by": {"name": "prq"}}, r"unknown guidance 'prq'; choose from \[.*'prg'"),
         (
@@ -188,10 +188,10 @@ def test_what_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
         (
             "learner",
             {"name": "fixmatch", "preceded_by": {"name": "ups"}},
-            "unknown option of learner fixmatch: 'after'",
+            "unknown option of learner fixmatch: 'preceded_by'",
         ),
-        ("train", None, "section train is None; expected options"),
-        ("engine", ["cpu"], r"section engine is \['cpu'\]; expected options"),
+        ("train", None, "section train is None; it must be a mapping"),
+        ("engine", ["cpu"], r"section engine is \['cpu'\]; it must be a mapping"),
         ("train", {"iterations": 0}, r"train\.iterations is 0; it must be at least 1"),
         ("train", {"lr": -0.1}, r"train\.lr is -0\.1; it must lie in"),
         ("train", {"momentum": 1.0}, r"train\.momentum is 1\.0; it must lie in"),
@@ -282,7 +282,7 @@ def test_with_engine_changes_engine_options_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("train.lr=0.01", r"--set train\.lr=0\.01 would change the run; only engine options"),
+        ("train.lr=0.01", r"--set train\.lr=0\.01 would change the run; an existing run can only change engine"),
         ("dataset.root=there", "would change the run"),
         ("engine.speed=3", r"unknown option of engine: 'speed'; choose from \['compile'"),
         ("engine.compile=often", r"engine\.compile is 'often'"),

@@ -1,4 +1,4 @@
-"""Gather and slice across processes; the identity when there is one process."""
+"""Helpers for training in several processes. With one process, `gather` returns its input."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from torch import Tensor
 
 
 def world_size() -> int:
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
+    """Return the number of this process, from 0."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 def gather(local: Tensor) -> Tensor:
-    """Every process's rows, rank after rank, on every process: state updated from it is equal everywhere."""
+    """Return the rows of all processes, in the order of their ranks, on every process.
+
+    State that is updated from gathered rows is equal on all processes.
+    """
     if world_size() == 1:
         return local
     parts = [torch.empty_like(local) for _ in range(world_size())]

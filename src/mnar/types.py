@@ -1,4 +1,4 @@
-"""The few shapes that every part agrees on."""
+"""The data types that all parts share: tasks, batches, splits, data sets."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-# predict(passes=10, dropout=True) goes through the unlabelled set, in order: rows [n], logits [passes, n, k] at a time;
-# with labeled=False without those of its rows that are labelled as well.
+# predict(passes=10, dropout=True) iterates over the unlabelled set in order and yields rows [n] and logits
+# [passes, n, k]. With labeled=False it leaves out the rows that are also labelled.
 Predict = Callable[..., Iterator[tuple[Tensor, Tensor]]]
-OnProgress = Callable[[int, int], None]  # called with the number of items that are done, and their total
+OnProgress = Callable[[int, int], None]  # called with the number of finished items and their total
 
 
 class Task(NamedTuple):
-    """All that a method may know before training: no label of an unlabelled sample is here, so none can leak."""
+    """All that a method may know before training.
+
+    A task has no labels of unlabelled samples, so these cannot leak into a method.
+    """
 
     num_classes: int
     num_unlabeled: int  # rows of the unlabelled set; an index lies in [0, num_unlabeled)
     labeled_targets: Tensor | None = None  # [n_L] int64
     batch_labeled: int = 64  # global sizes, over all processes
-    batch_unlabeled: int = 448  # the largest unlabelled batch a method will see
+    batch_unlabeled: int = 448  # the largest unlabelled batch that a method gets
 
     @property
     def labeled_counts(self) -> Tensor:
-        """How many labels each class has, [k]."""
+        """The number of labels of each class, [k]."""
         labels = self.labeled_targets
         if labels is None or len(labels) == 0:
             raise ValueError(
@@ -39,71 +42,71 @@ class Task(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One step's input: fixed shapes, on the device."""
+    """The input of one training step: tensors of fixed shapes on the device."""
 
-    x: Tensor  # labelled view
-    y: Tensor  # its target
-    x_index: Tensor  # its row in the labelled set (may repeat)
-    u: dict[str, Tensor]  # unlabelled views, one entry per name in Learner.views
-    u_index: Tensor  # their row in the unlabelled set
+    x: Tensor  # views of the labelled samples
+    y: Tensor  # targets of `x`
+    x_index: Tensor  # rows of `x` in the labelled set (may repeat)
+    u: dict[str, Tensor]  # views of the unlabelled samples, one entry per name in Learner.views
+    u_index: Tensor  # rows of these samples in the unlabelled set
 
 
 class Step(NamedTuple):
-    """What a learner makes of a batch."""
+    """The output of a learner for one batch: the loss and values for the log."""
 
     loss: Tensor
-    logs: dict[str, Tensor]  # 0-d device tensors; the loop decides when to read them
+    logs: dict[str, Tensor]  # 0-d device tensors; the training loop decides when to read them
 
 
 class Counts(NamedTuple):
-    """How many samples of each class a protocol asks for."""
+    """The number of samples of each class that a protocol asks for."""
 
     labeled: tuple[int, ...]
-    unlabeled: tuple[int, ...] | None = None  # drawn besides the labelled ones; None: all that is left
+    unlabeled: tuple[int, ...] | None = None  # drawn in addition to the labelled samples; None: all remaining samples
 
 
 class LabelBudget(NamedTuple):
-    """How many of the existing labels a protocol keeps, drawn at random whatever their class."""
+    """The number of existing labels that a protocol keeps, drawn at random and regardless of class."""
 
     num_labels: int
 
 
 class Split(NamedTuple):
-    """Which rows of the training set are labelled, and which are unlabelled."""
+    """The labelled and the unlabelled rows of the training set."""
 
     labeled_index: npt.NDArray[np.int64]
     unlabeled_index: npt.NDArray[np.int64]
 
 
 class Selection(NamedTuple):
-    """What one generation hands to the next: unlabelled rows that join the labelled set, and as what."""
+    """The unlabelled rows that join the labelled set in the next generation, with their pseudo-labels."""
 
-    rows: Tensor  # [m] of the unlabelled set
-    labels: Tensor  # [m] the classes they are trained as
-    pool: Tensor | None = None  # [r] the rows that unlabelled batches are drawn from; None: all
-    negative: Tensor | None = None  # [rows of the unlabelled set, k] classes that they are said not to be
+    rows: Tensor  # [m] rows of the unlabelled set
+    labels: Tensor  # [m] pseudo-labels of these rows
+    pool: Tensor | None = None  # [r] the rows from which unlabelled batches are drawn; None: all
+    negative: Tensor | None = None  # [rows of the unlabelled set, k] True: the row is labelled as not of this class
 
 
 class DataSet(NamedTuple):
     """A training and a test set: images as uint8 [n, channels, height, width], tables as float32 [n, features]."""
 
     train_x: Tensor
-    train_y: Tensor  # int64 in [0, number of classes); -1 where nobody knows, -2 where not to be used
+    train_y: Tensor  # true classes, int64 in [0, number of classes); -1: unknown, -2: kept out of training
     test_x: Tensor
     test_y: Tensor
     class_names: tuple[str, ...]
-    mean: tuple[float, ...]  # per channel, of values in 0..1 (images); per feature (tables)
+    mean: tuple[float, ...]  # per channel, for values in 0..1 (images); per feature (tables)
     std: tuple[float, ...]
-    encoding: dict[str, Any] | None = None  # of a table: how its columns became features, for new rows to follow
-    fingerprint: str | None = None  # tells other data apart, where reading all of it would take long
-    test_is_trained_on: bool = False  # of own data with too few labels to hold some out: scores then flatter
-    notes: tuple[str, ...] = ()  # what was skipped or guessed while reading, or looks odd
-    row_names: Sequence[str] = ()  # of own data: what to call a training sample, its path or its line
-    given_y: Tensor | None = None  # labels as people gave them, -1 where they gave none; None: train_y
+    encoding: dict[str, Any] | None = None  # tables: how columns become features; new rows need the same encoding
+    fingerprint: str | None = None  # identifies the data; None: the run hashes all of it
+    test_is_trained_on: bool = False  # own data with too few labels to hold some out: scores are too high
+    notes: tuple[str, ...] = ()  # what the reader skipped or guessed, or what looks odd
+    row_names: Sequence[str] = ()  # own data: the path or the line number of each training sample
+    given_y: Tensor | None = None  # labels as annotators gave them, -1 without a label; None: same as train_y
 
     @property
     def labels(self) -> Tensor:
-        """What there is to train on: right or wrong, while train_y is the truth, which pseudo-labels are scored by."""
+        """The labels to train on, right or wrong. `train_y` has the true classes, which score the pseudo-labels."""
         return self.train_y if self.given_y is None else self.given_y
 
     @property

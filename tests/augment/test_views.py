@@ -302,12 +302,12 @@ def test_buffers_are_not_part_of_the_state() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"padding": -1}, "padding must be 0 or more, got -1"),
+        ({"padding": -1}, "padding is -1; it must be 0 or more pixels"),
         ({"padding_mode": "edge"}, "unknown padding_mode 'edge'; choose from .*reflect"),
-        ({"operations": -2}, "operations must be 0 or more, got -2"),
-        ({"cutout": 1.5}, "cutout must be a share of the width in 0..1, got 1.5"),
+        ({"operations": -2}, "operations is -2; it must be 0 or more"),
+        ({"cutout": 1.5}, "cutout is 1.5; it is a share of the width in 0..1"),
         ({"order": "random"}, "unknown order 'random'; choose from .*weak_first"),
-        ({"std": (0.2, 0.0, 0.2)}, "std must be positive"),
+        ({"std": (0.2, 0.0, 0.2)}, "std is .*; it must be positive in every channel"),
         ({"std": (0.2,)}, "3 means and 1 stds; give 1 of each"),
     ],
 )
@@ -324,9 +324,11 @@ def test_an_unknown_view_is_answered_with_the_choices(view: str) -> None:
 
 def test_images_of_another_kind_are_refused() -> None:
     views = Augment(**CIFAR10)
-    with pytest.raises(ValueError, match=r"expected uint8 images \[n, 3, height, width\], got torch.float32"):
+    with pytest.raises(
+        ValueError, match=r"the images are torch.float32 .*; they must be uint8 \[n, 3, height, width\]"
+    ):
         views(torch.zeros(2, 3, 8, 8), "weak")
-    with pytest.raises(ValueError, match=r"got torch.uint8 \[2, 1, 8, 8\]"):
+    with pytest.raises(ValueError, match=r"the images are torch.uint8 \[2, 1, 8, 8\]"):
         views(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), "weak")
 
 
@@ -366,7 +368,7 @@ def test_marginal_cells_of_a_row_come_from_rows_of_their_own() -> None:
 
 
 def test_a_marginal_view_without_the_table_says_what_to_give() -> None:
-    with pytest.raises(ValueError, match=r"give it: Standardize\(mean, std, rows\)"):
+    with pytest.raises(ValueError, match=r"give the table: Standardize\(mean, std, rows\)"):
         Standardize((0.0,), (1.0,))(torch.zeros(2, 1), "marginal")
 
 

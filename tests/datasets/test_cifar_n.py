@@ -35,7 +35,7 @@ TINY = (
 
 
 def write_cifar10n(folder: Path, **other: Any) -> Arrays:
-    """Fifty images and what three people said of them: mostly the same, and then mostly the same wrong thing."""
+    """Write fifty images and the labels of three annotators, who mostly agree, and then mostly on a wrong label."""
     (folder / "cifar-10-batches-py").mkdir()
     names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
     batches = [write_batch(folder / "cifar-10-batches-py" / name, "labels", 10, 10) for name in names]
@@ -54,34 +54,34 @@ def tiny(folder: Path, *settings: str) -> RunConfig:
     return configure(recipe=recipe, data=str(folder), iterations=4, settings=[*TINY, *settings])
 
 
-def test_an_image_has_the_label_that_three_people_gave_it_right_or_wrong_and_the_truth_beside_it(
+def test_an_image_has_the_label_on_which_three_annotators_agree_right_or_wrong_and_its_true_label(
     tmp_path: Path,
 ) -> None:
     arrays = write_cifar10n(tmp_path)
     data = cifar10n_agreement(tmp_path)
-    said = zip(*(arrays[f"random_label{person}"].tolist() for person in (1, 2, 3)), strict=True)
-    assert data.labels.tolist() == [labels[0] if len(set(labels)) == 1 else -1 for labels in said]
+    given = zip(*(arrays[f"random_label{annotator}"].tolist() for annotator in (1, 2, 3)), strict=True)
+    assert data.labels.tolist() == [labels[0] if len(set(labels)) == 1 else -1 for labels in given]
     assert data.train_y.tolist() == arrays["clean_label"].tolist()
     is_labeled = data.labels >= 0
     assert 0 < is_labeled.sum() < len(is_labeled)
     assert (data.labels != data.train_y)[is_labeled].any()
 
 
-def test_of_a_hundred_classes_an_image_has_a_label_where_its_one_person_agrees_with_the_data_set(
+def test_an_image_of_cifar100n_has_a_label_if_its_one_annotator_gave_the_true_label(
     tmp_path: Path,
 ) -> None:
     for folder in ("cifar-100-python", "cifar-n"):
         (tmp_path / folder).mkdir()
     _, truth = write_batch(tmp_path / "cifar-100-python" / "train", "fine_labels", 6, 100)
     write_batch(tmp_path / "cifar-100-python" / "test", "fine_labels", 2, 100)
-    said = [truth[0], (truth[1] + 1) % 100, *truth[2:5], (truth[5] + 50) % 100]
-    np.savez(tmp_path / "cifar-n" / "CIFAR-100_human.npz", clean_label=truth, noisy_label=said)
+    given = [truth[0], (truth[1] + 1) % 100, *truth[2:5], (truth[5] + 50) % 100]
+    np.savez(tmp_path / "cifar-n" / "CIFAR-100_human.npz", clean_label=truth, noisy_label=given)
     data = cifar100n_agreement(tmp_path)
     assert data.labels.tolist() == [truth[0], -1, *truth[2:5], -1]
     assert data.train_y.tolist() == truth
 
 
-def test_labels_that_are_not_there_are_said_where_to_look_for_and_how_to_make(tmp_path: Path) -> None:
+def test_a_missing_label_file_is_an_error_with_its_path_and_the_way_to_make_it(tmp_path: Path) -> None:
     write_cifar10n(tmp_path)
     lost = tmp_path / "cifar-n" / "CIFAR-10_human.npz"
     lost.unlink()
@@ -90,7 +90,7 @@ def test_labels_that_are_not_there_are_said_where_to_look_for_and_how_to_make(tm
     assert (Path(__file__).parents[2] / "docs" / "human_labels.md").exists()
 
 
-def test_images_that_are_not_there_are_named(tmp_path: Path) -> None:
+def test_missing_images_are_named(tmp_path: Path) -> None:
     write_cifar10n(tmp_path)
     (tmp_path / "cifar-10-batches-py").rename(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError, match=r"'cifar10' is not in .*cifar-10-batches-py/ with data_batch_1"):
@@ -101,11 +101,14 @@ def test_images_that_are_not_there_are_named(tmp_path: Path) -> None:
     ("other", "message"),
     [
         ({"random_label2": None}, r"CIFAR-10_human\.npz has no 'random_label2'"),
-        ({"clean_label": np.arange(50) % 10}, "is not what the 50 training images of CIFAR are labelled"),
-        ({"clean_label": np.zeros(49, np.int64)}, "is not what the 50 training images of CIFAR are labelled"),
+        ({"clean_label": np.arange(50) % 10}, "clean_label differs from the labels of the 50 training images of CIFAR"),
+        (
+            {"clean_label": np.zeros(49, np.int64)},
+            "clean_label differs from the labels of the 50 training images of CIFAR",
+        ),
         ({"random_label3": np.zeros(49, np.int64)}, "random_label3 has 49 labels for 50 images"),
         ({"random_label1": np.full(50, 10)}, r"random_label1\[0\] is 10; .*0 to 9"),
-        ({"random_label1": np.array([print] * 50)}, "not a whole .npz file of plain arrays"),
+        ({"random_label1": np.array([print] * 50)}, "not a complete .npz file of plain arrays"),
     ],
 )
 def test_bad_labels_are_named(tmp_path: Path, other: Arrays, message: str) -> None:
@@ -166,14 +169,14 @@ def assembled(folder: Path, *settings: str) -> tuple[RunConfig, DataSet, Split]:
     return config, data, make_split(config, data)
 
 
-def test_training_learns_what_people_said_and_scores_by_the_truth(tmp_path: Path) -> None:
+def test_training_uses_the_given_labels_and_scores_use_the_true_labels(tmp_path: Path) -> None:
     write_cifar10n(tmp_path)
     config, data, rows = assembled(tmp_path)
-    said, truth = (y[torch.from_numpy(rows.labeled_index)] for y in (data.labels, data.train_y))
-    assert (said != truth).any()
+    given, truth = (y[torch.from_numpy(rows.labeled_index)] for y in (data.labels, data.train_y))
+    assert (given != truth).any()
     trainer = make_trainer(config, data, rows)
     assert trainer.learner.task.labeled_targets is not None
-    assert torch.equal(trainer.learner.task.labeled_targets, said)
+    assert torch.equal(trainer.learner.task.labeled_targets, given)
     assert torch.equal(trainer.loader.unlabeled_targets, data.train_y[torch.from_numpy(rows.unlabeled_index)])
 
     for selection in (None, Selection(rows=torch.tensor([0]), labels=torch.tensor([7]))):
@@ -182,18 +185,18 @@ def test_training_learns_what_people_said_and_scores_by_the_truth(tmp_path: Path
         for step in range(5):
             trainer.loader.seek(step)
             batch = trainer.loader.batch()
-            assert torch.equal(batch.y, torch.cat([said, torch.tensor([7])])[batch.x_index])
+            assert torch.equal(batch.y, torch.cat([given, torch.tensor([7])])[batch.x_index])
 
 
-def test_labels_held_out_are_what_people_said_too(tmp_path: Path) -> None:
+def test_held_out_labels_are_given_labels_too(tmp_path: Path) -> None:
     write_cifar10n(tmp_path)
     config, data, rows = assembled(tmp_path, "train.validation=0.5")
     _, held_out = hold_out(rows, 0.5, seed=config.seed)
-    said, truth = (y[torch.from_numpy(held_out)] for y in (data.labels, data.train_y))
-    assert (said != truth).any()
+    given, truth = (y[torch.from_numpy(held_out)] for y in (data.labels, data.train_y))
+    assert (given != truth).any()
     best = make_trainer(config, data, rows).best
     assert best is not None
-    assert torch.equal(best.y, said)
+    assert torch.equal(best.y, given)
 
 
 def test_split_json_counts_the_labels_as_given_and_the_pool_as_it_is_and_knows_other_labels(tmp_path: Path) -> None:

@@ -80,25 +80,25 @@ def test_a_missing_array_is_named(tmp_path: Path) -> None:
 
 
 def test_object_arrays_are_not_unpickled(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"own\.npz is not a whole .npz file of plain arrays"):
+    with pytest.raises(ValueError, match=r"own\.npz is not a complete .npz file of plain arrays"):
         npz(write(tmp_path, class_names=np.array([{}, {}, {}])))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = write(tmp_path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ValueError, match=r"own\.npz is not a whole"):
+    with pytest.raises(ValueError, match=r"own\.npz is not a complete"):
         npz(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"\x93NUMPY"])
 def test_another_kind_of_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "own.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"own\.npz is not a whole"):
+    with pytest.raises(ValueError, match=r"own\.npz is not a complete"):
         npz(tmp_path / "own.npz")
 
 
 def test_a_missing_file_names_the_option(tmp_path: Path) -> None:
     for root in (None, tmp_path / "absent.npz", tmp_path):
-        with pytest.raises(FileNotFoundError, match=f"looked for {root}; .*--data"):
+        with pytest.raises(FileNotFoundError, match=f"but {root} is not a file; .*--data"):
             npz(root)

@@ -1,4 +1,4 @@
-"""Own data as a training set: what is held out, what is encoded, and what is not copied."""
+"""Own data as a data set: which labels are held out, how tables are encoded, and which data are not copied."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mnar.protocols import split
 from tests.support.own_data_files import NAMES, write_table
 
 Labels = npt.NDArray[np.int64]
-MODULE = import_module("mnar.datasets.own_data")  # its name in the package is the function's
+MODULE = import_module("mnar.datasets.own_data")  # the package has a function of the same name
 
 
 def labels(*counts: int, unlabeled: int = 30) -> Labels:
-    """So many of each class, in disorder."""
+    """Return as many labels of each class as `counts` says, in random order."""
     y = np.repeat([*range(len(counts)), UNLABELED], [*counts, unlabeled])
     return np.random.default_rng(1).permutation(y)
 
 
 def data_of(y: Labels, notes: tuple[str, ...] = ()) -> PartlyLabeled:
-    """The one feature of a sample is its row."""
+    """Return data whose samples have one feature, the number of their row."""
     x = np.arange(len(y), dtype=np.float32)[:, None]
     return PartlyLabeled(
         x, y, tuple(f"class {c}" for c in range(y.max() + 1)), [str(row) for row in range(len(y))], notes
@@ -39,14 +39,14 @@ def data_of(y: Labels, notes: tuple[str, ...] = ()) -> PartlyLabeled:
     ("counts", "share", "held_out"),
     [
         ((100, 50, 0, 5), 0.2, [20, 10, 0, 1]),
-        ((100, 50, 4, 1), 0.2, [20, 10, 0, 0]),  # of fewer than five none
+        ((100, 50, 4, 1), 0.2, [20, 10, 0, 0]),  # a class with fewer than five labels gives none
         ((40, 40, 40), 0.5, [20, 20, 20]),
-        ((60, 40), 0.2, [12, 8]),  # 20 in all
-        ((60, 37), 0.2, [0, 0]),  # 12 and 7 would tell nothing
+        ((60, 40), 0.2, [12, 8]),  # 20 in total
+        ((60, 37), 0.2, [0, 0]),  # 12 and 7 would be too few
         ((500, 500), 0.0, [0, 0]),
     ],
 )
-def test_of_each_class_its_share_is_held_out_where_that_is_enough(
+def test_a_share_of_each_class_is_held_out_if_that_is_enough(
     counts: tuple[int, ...], share: float, held_out: list[int]
 ) -> None:
     y = labels(*counts)
@@ -66,7 +66,7 @@ def test_every_label_of_a_class_is_held_out_equally_often(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("include_labeled", [True, False])
-def test_what_is_held_out_is_scored_with_its_labels_and_is_in_neither_part_of_the_split(include_labeled: bool) -> None:
+def test_samples_that_are_held_out_are_the_test_set_and_in_neither_part_of_the_split(include_labeled: bool) -> None:
     data = data_of(labels(70, 50, 3), notes=("something odd",))
     made = as_data_set(data, held_out=0.3)
     scored = made.test_x[:, 0].long()  # its row
@@ -82,22 +82,22 @@ def test_what_is_held_out_is_scored_with_its_labels_and_is_in_neither_part_of_th
     assert np.array_equal(rows.unlabeled_index, pool)
     assert made.notes[0] == "something odd"
     assert "scored on 36 labels held out" in made.notes[1]
-    assert np.array_equal(data.y, labels(70, 50, 3)), "what was read stays as it was"
+    assert np.array_equal(data.y, labels(70, 50, 3)), "the labels that were read do not change"
 
 
-def test_of_too_few_labels_none_is_held_out_and_the_note_says_that_scores_flatter() -> None:
+def test_too_few_labels_are_not_held_out_and_the_note_says_that_scores_are_too_high() -> None:
     data = data_of(labels(40, 40, 3))
     made = as_data_set(data)
     assert np.array_equal(made.train_y, data.y)
     assert np.array_equal(made.test_x[:, 0].long(), np.flatnonzero(data.is_labeled))
     assert np.array_equal(made.test_y, data.y[data.is_labeled])
     assert "too few labels to hold any out" in made.notes[-1]
-    assert "flatter" in made.notes[-1]
+    assert "scores are too high" in made.notes[-1]
 
 
-def test_where_nothing_is_to_be_held_out_the_note_does_not_call_many_labels_few() -> None:
+def test_if_no_label_is_to_be_held_out_the_note_does_not_call_many_labels_few() -> None:
     note = as_data_set(data_of(labels(500, 500)), held_out=0).notes[-1]
-    assert "flatter" in note
+    assert "scores are too high" in note
     assert "too few" not in note
 
 
@@ -107,7 +107,7 @@ def test_a_share_of_labels_that_cannot_be_held_out_is_refused(share: float) -> N
         as_data_set(data_of(labels(60, 40)), held_out=share)
 
 
-def test_a_table_is_encoded_and_its_encoding_makes_the_same_of_its_rows_again(tmp_path: Path) -> None:
+def test_a_table_is_encoded_and_its_stored_encoding_encodes_the_rows_in_the_same_way(tmp_path: Path) -> None:
     data = read_data(write_table(tmp_path / "data.csv"), label="kind")
     made = as_data_set(data)
     assert isinstance(data.x, Table)
@@ -136,7 +136,7 @@ def test_images_in_a_read_only_file_are_not_copied_into_memory(
     assert [str(warning.message) for warning in recwarn] == []
 
 
-# ---- by which a resumed run knows its data again
+# ---- the fingerprint, by which a resumed run recognises its data
 
 
 def changed(values: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
@@ -146,10 +146,10 @@ def changed(values: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
 
 
 @pytest.mark.parametrize("limit", [2**28, 100])
-def test_the_fingerprint_is_of_all_labels_and_of_samples_also_where_those_are_many(
+def test_the_fingerprint_covers_all_labels_and_samples_even_of_large_data(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(MODULE, "WHOLE_BYTES", limit)
+    monkeypatch.setattr(MODULE, "MAX_HASHED_BYTES", limit)
     data = data_of(labels(70, 50))
     prints = [
         as_data_set(each).fingerprint
@@ -164,7 +164,7 @@ def test_the_fingerprint_is_of_all_labels_and_of_samples_also_where_those_are_ma
     assert as_data_set(data_of(labels(70, 50))).fingerprint == prints[0]
 
 
-def test_any_row_of_samples_that_are_read_whole_is_in_the_fingerprint() -> None:
+def test_the_fingerprint_covers_every_row_of_small_data() -> None:
     data = data_of(labels(70, 50))
     prints = {as_data_set(data._replace(x=changed(np.asarray(data.x), row))).fingerprint for row in range(150)}
     assert len(prints) == 150
@@ -173,7 +173,7 @@ def test_any_row_of_samples_that_are_read_whole_is_in_the_fingerprint() -> None:
 # ---- from a source
 
 
-def test_own_reads_a_source_as_told_and_holds_out_as_told(tmp_path: Path) -> None:
+def test_own_data_passes_on_every_option(tmp_path: Path) -> None:
     source = write_table(tmp_path / "data.csv")
     np.save(tmp_path / "features.npy", np.arange(300.0).reshape(150, 2))
     made = own_data(source, label="kind", ignore=("length",), held_out=0.5)
@@ -187,6 +187,6 @@ def test_own_reads_a_source_as_told_and_holds_out_as_told(tmp_path: Path) -> Non
     ]
 
 
-def test_own_without_a_source_names_the_command_that_takes_one() -> None:
+def test_own_data_without_a_source_names_the_command_that_takes_one() -> None:
     with pytest.raises(FileNotFoundError, match="name it: `mnar train DATA`"):
         own_data()

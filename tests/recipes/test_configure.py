@@ -68,7 +68,7 @@ def test_cifar10_by_default_is_the_published_recipe() -> None:
     assert config.learner.options["threshold"] == 0.95
 
 
-def test_nothing_chosen_is_prg_on_digits() -> None:
+def test_the_default_run_is_fixmatch_with_prg_on_digits() -> None:
     config = configure()
     assert (config.dataset.name, config.learner.name, config.guidance.name) == ("digits", "fixmatch", "prg")
 
@@ -81,7 +81,9 @@ def test_later_choices_win_defaults_then_recipe_then_names_then_settings() -> No
     settings = ["train.iterations=9", "train.iterations=11"]
     assert configure(recipe=recipe, settings=settings).train.iterations == 11
     assert configure(iterations=7, settings=["train.iterations=7"]).train.iterations == 7
-    with pytest.raises(ValueError, match=r"--iterations is 7, --set train\.iterations=9; leave one of them out"):
+    with pytest.raises(
+        ValueError, match=r"--iterations is 7, but --set train\.iterations=9 says otherwise; leave one of them out"
+    ):
         configure(iterations=7, settings=settings)
 
 
@@ -111,14 +113,14 @@ def test_the_learners_with_distribution_alignment_are_those_of_their_papers() ->
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_a_learner_named_alone_is_meant_as_its_paper_has_it(learner: str) -> None:
+def test_a_learner_named_without_a_guidance_gets_the_guidance_of_its_paper(learner: str) -> None:
     expected = own_alignment(learner) if learner in ALIGNED else {"name": "none"}
     for chosen in ({"learner": learner}, {"settings": [f"learner.name={learner}"]}):
         assert guidance_of(**chosen) == expected
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_a_guidance_named_beside_a_learner_comes_after_what_the_learner_has(learner: str) -> None:
+def test_a_named_guidance_acts_after_the_own_guidance_of_the_learner(learner: str) -> None:
     for name in ("prg", "prg_last"):
         for chosen in ({"guidance": name}, {"settings": [f"guidance.name={name}"]}):
             guidance = guidance_of(learner=learner, **chosen)
@@ -127,14 +129,14 @@ def test_a_guidance_named_beside_a_learner_comes_after_what_the_learner_has(lear
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_no_guidance_can_be_asked_for(learner: str) -> None:
+def test_guidance_none_switches_off_the_default_guidance_of_a_learner(learner: str) -> None:
     assert guidance_of(learner=learner, guidance="none") == {"name": "none"}
     assert configure(learner=learner, guidance="none+prg").guidance.full_name == "none+prg", "and nothing is added"
 
 
 @pytest.mark.parametrize(
     ("learner", "target", "window", "update"),
-    [("fixmatch", "labeled", 128, "preceded_by"), ("simmatch", "uniform", 32, "before")],
+    [("fixmatch", "labeled", 128, "after"), ("simmatch", "uniform", 32, "before")],
 )
 def test_a_chain_is_taken_as_given_with_the_learners_own_options(
     learner: str, target: str, window: int, update: str
@@ -167,7 +169,7 @@ def test_an_encoder_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest
     assert config.differences(elsewhere) == [], "where it lies is no part of the method"
 
 
-def test_a_learners_default_guidance_of_named_keeps_the_learners_options_and_takes_others() -> None:
+def test_the_default_guidance_of_a_learner_has_the_options_of_the_learner_and_takes_settings() -> None:
     assert guidance_of(learner="simmatch", guidance="distribution_alignment") == own_alignment("simmatch")
     assert guidance_of(learner="simmatch", settings=["guidance.window=5"]) == {**own_alignment("simmatch"), "window": 5}
 
@@ -318,7 +320,7 @@ def test_a_protocol_asks_a_data_set_for_no_more_than_it_has(dataset: str, protoc
         assert counts.labeled[0] + counts.unlabeled[0] <= per_class
 
 
-def test_sizes_of_a_protocol_are_cifar10s_where_nothing_smaller_is_needed_and_the_users_where_given() -> None:
+def test_protocol_sizes_fit_the_data_set_and_can_be_set_by_the_user() -> None:
     options = configure(dataset="cifar10", protocol="darp", settings=NEEDED["darp"]).protocol.options
     assert (options["n1"], options["m1"]) == (1500, 3000)
     settings = [*NEEDED["darp"], "protocol.m1=50"]
@@ -379,7 +381,7 @@ def test_a_guidance_knows_the_data_set_wherever_it_stands_in_a_chain(chain: str)
         ("none", "none"),
     ],
 )
-def test_what_sees_to_the_class_shares_takes_the_place_of_a_learners_own_alignment(
+def test_a_guidance_that_corrects_class_shares_replaces_a_learners_own_alignment(
     learner: str, guidance: str, full_name: str
 ) -> None:
     assert configure(dataset="digits", learner=learner, guidance=guidance).guidance.full_name == full_name

@@ -63,7 +63,7 @@ def test_every_cell_of_every_table_is_there() -> None:
     assert set(TITLES) == {name.split("/")[0] for name in PAPER}
 
 
-def test_prg_last_stands_there_with_the_alpha_of_the_code_and_beside_it_with_that_of_the_paper() -> None:
+def test_prg_last_has_one_recipe_with_alpha_3_and_one_with_alpha_1() -> None:
     names = list(PAPER)
     of_readme = [name for name in names if name.endswith("+prg_last")]
     assert len(of_readme) == 57
@@ -292,7 +292,7 @@ def test_a_slip_of_the_paper_is_noted_at_its_cell(name: str, part_of_the_note: s
     assert part_of_the_note in PAPER[name].note
 
 
-def test_what_the_authors_ran_themselves_is_not_called_quoted() -> None:
+def test_only_figures_from_cadrs_paper_are_called_quoted() -> None:
     quoted = {name for name, recipe in PAPER.items() if "Quoted" in recipe.note}
     assert Counter(name.split("/")[0] for name in quoted) == {"table1": 52, "conventional": 12, "fig2": 1, "fig5": 3}
     assert not any(method in name for name in quoted for method in ("prg", "simmatch", "mini-imagenet-balanced"))

@@ -1,4 +1,4 @@
-"""The suite in small: every protocol of the paper, on data that anyone has."""
+"""The suites: every protocol of the paper on a small scale, on data that need no download."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kind_of(config: RunConfig) -> tuple[object, ...]:
     return config.protocol.name, options.get("gamma_u") is not None, options.get("reverse", False)
 
 
-def test_every_protocol_of_the_paper_is_there_in_small() -> None:
+def test_the_suites_have_every_protocol_of_the_paper() -> None:
     of_the_paper = {kind_of(configure(recipe=name)) for name in PAPER}
     for names in (DIGITS, TABULAR):
         assert {kind_of(configure(recipe=name)) for name in names} >= of_the_paper

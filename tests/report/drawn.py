@@ -1,4 +1,4 @@
-"""What can be read off a figure."""
+"""Helpers that read values and texts from a figure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mnar.run.reader import Floats, Run
 
 
 def methods_of(runs: Sequence[Run]) -> list[Method]:
-    """Of runs in one setting."""
+    """The methods of runs that share one setting."""
     (setting,) = by_setting(runs)
     return setting.methods
 
@@ -27,7 +27,7 @@ def words(figure: Figure) -> set[str]:
 
 
 def cells(axes: Axes) -> Floats:
-    """The values of a heat map, NaN where there is none."""
+    """The values of a heat map; a missing value is NaN."""
     (image,) = axes.images
     values: Any = np.ma.asarray(image.get_array())
     return np.asarray(np.ma.filled(values.astype(float), np.nan))

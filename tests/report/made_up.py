@@ -1,4 +1,4 @@
-"""Run folders as training leaves them, with made-up but plausible numbers."""
+"""Run folders as training writes them, with invented but plausible numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS: dict[str, dict[str, float]] = {
     "prg_last": {"alpha": 3.0},
 }
 ALIGNED = {"name": "distribution_alignment", "window": 32}
-FAIRNESS = {"none": 0.3, "prg": 0.75, "prg_last": 0.95}  # 1: the rarest class is learnt as well as the others
+FAIRNESS = {"none": 0.3, "prg": 0.75, "prg_last": 0.95}  # 1: the rarest class has the same recall as the others
 TEST_PER_CLASS = 36
 
 
@@ -64,7 +64,7 @@ def run_with(
     seed: int = 1,
     **options: Any,
 ) -> Run:
-    """A run of two classes with these scores, one an evaluation, and nothing else recorded."""
+    """A run of two classes with these scores, one per evaluation, and no other records."""
     means = geometric_mean or accuracy
     lines = [
         {"step": 10 * i, "test": {"accuracy": a, "geometric_mean": g, "recall": list(recall)}, "train": {}}
@@ -84,7 +84,7 @@ def write_run(
     num_evaluations: int = 30,
     iterations: int = 600,
 ) -> Path:
-    """A folder with everything that such a run records."""
+    """A run folder with everything that such a run records."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng([seed, METHODS.index((learner, guidance))])
     steps = np.linspace(0, iterations, num_evaluations + 1)[1:].round().astype(int)
@@ -124,8 +124,8 @@ def evaluation(
     line: dict[str, Any] = {"step": step, "images": 480 * step, "test": test, "train": {"loss": 2.3 - 2 * learnt}}
     matrices = {"test_confusion": confusion.tolist()}
     if learner != "supervised":
-        nobody_yet = (progress < 0.08) & (rarity > 0.7)
-        error = [None if unseen else 1 - share for unseen, share in zip(nobody_yet, hit.tolist(), strict=True)]
+        has_none = (progress < 0.08) & (rarity > 0.7)
+        error = [None if is_unseen else 1 - share for is_unseen, share in zip(has_none, hit.tolist(), strict=True)]
         line["pseudo"] = {"share": (shares.sum(0) / k).tolist(), "error": error, "precision": recall.tolist()}
         line["pseudo"]["accepted"] = int(900 * learnt)
         line["train"]["mask_rate"] = 0.95 * learnt * (1 - 0.3 * bias)

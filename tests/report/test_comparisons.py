@@ -16,7 +16,7 @@ def under(protocol: dict[str, object], run: Run) -> Run:
 
 
 def lines_of(axes: Axes) -> dict[str, list[list[float]]]:
-    """Values and scores of the lines drawn, by name."""
+    """Values and scores of the drawn lines, by name."""
     return {
         str(each.get_label()): np.asarray(each.lines[0].get_xydata()).tolist()
         for each in axes.containers
@@ -42,7 +42,7 @@ def two_protocols() -> list[Run]:
     ]
 
 
-def test_bars_are_the_means_of_each_method_in_groups_of_a_setting_with_whiskers_of_a_deviation(
+def test_bars_are_means_grouped_by_setting_with_whiskers_of_one_standard_deviation(
     two_protocols: list[Run],
 ) -> None:
     figure = bars_by_setting(by_setting(two_protocols))
@@ -59,19 +59,19 @@ def test_bars_are_the_means_of_each_method_in_groups_of_a_setting_with_whiskers_
     assert len(right.patches) == 4
 
 
-def test_one_setting_or_one_method_makes_no_bars(two_protocols: list[Run]) -> None:
+def test_one_setting_or_one_method_has_no_figure_of_bars(two_protocols: list[Run]) -> None:
     assert bars_by_setting(by_setting(two_protocols[:4])) is None
     assert bars_by_setting(by_setting(two_protocols[:2] + two_protocols[4:6])) is None
 
 
-def test_a_variant_tried_in_one_setting_alone_has_no_bar(two_protocols: list[Run]) -> None:
+def test_a_variant_that_only_one_setting_has_is_left_out_of_the_bars(two_protocols: list[Run]) -> None:
     variants = [under(OWN, run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha)) for alpha in (3.0, 10.0)]
     figure = bars_by_setting(by_setting([*two_protocols, *variants]))
     assert figure is not None
     assert len(figure.axes[0].patches) == 4
 
 
-def test_bars_and_points_of_runs_that_are_not_finished_are_marked() -> None:
+def test_bars_and_points_of_unfinished_runs_are_marked() -> None:
     runs = [
         under(protocol, run_with("fixmatch", "prg", accuracy=2 * [alpha / 20], alpha=alpha))
         for protocol in (OWN, REVERSED)
@@ -87,7 +87,7 @@ def test_bars_and_points_of_runs_that_are_not_finished_are_marked() -> None:
         assert hollow == [[[1.0, 5.0]]]
 
 
-def test_a_sweep_is_a_line_of_means_over_seeds_against_the_one_setting_that_differs() -> None:
+def test_a_sweep_is_a_line_of_means_over_seeds_against_the_only_option_that_differs() -> None:
     runs = [
         run_with("fixmatch", "prg", accuracy=[alpha / 20 + spread], geometric_mean=[0.25], alpha=alpha, seed=seed)
         for alpha in (10.0, 0.1, 1.0)
@@ -106,7 +106,7 @@ def test_a_sweep_is_a_line_of_means_over_seeds_against_the_one_setting_that_diff
     assert tick_labels(accuracy.xaxis) == ["0.1", "1", "10"]
 
 
-def test_methods_swept_along_a_protocol_are_lines_of_their_own_colour() -> None:
+def test_methods_in_a_sweep_of_the_protocol_have_lines_in_their_own_colours() -> None:
     runs = [
         under({"name": "cadr", "gamma": gamma}, run_with("fixmatch", guidance, accuracy=[gamma / 200]))
         for gamma in (20.0, 50.0, 100.0)
@@ -120,7 +120,7 @@ def test_methods_swept_along_a_protocol_are_lines_of_their_own_colour() -> None:
     assert len(colours) == 2
 
 
-def test_two_sweeps_of_one_method_are_told_apart_by_what_differs_between_them() -> None:
+def test_two_sweeps_of_one_method_are_named_with_the_option_that_differs() -> None:
     runs = [
         run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha, steps=steps)
         for alpha in (0.1, 1.0, 3.0)
@@ -128,11 +128,11 @@ def test_two_sweeps_of_one_method_are_told_apart_by_what_differs_between_them() 
     ]
     figure = sweeps(by_setting(runs))
     assert figure is not None
-    assert len(figure.axes) == 2, "two values of steps are no sweep"
+    assert len(figure.axes) == 2, "two values are not enough for a sweep"
     assert list(lines_of(figure.axes[0])) == ["fixmatch + prg (steps=1)", "fixmatch + prg (steps=2)"]
 
 
-def test_sweeps_of_a_method_on_two_data_sets_of_ones_own_are_told_apart_by_them() -> None:
+def test_sweeps_of_one_method_on_two_own_data_sets_are_named_with_the_data_set() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (0.1, 1.0, 3.0) for _ in range(2)]
     for i, run in enumerate(runs):
         run.config["dataset"]["name"], run.split["dataset"] = "own_data", ("birds", "survey")[i % 2]
@@ -141,7 +141,7 @@ def test_sweeps_of_a_method_on_two_data_sets_of_ones_own_are_told_apart_by_them(
     assert list(lines_of(figure.axes[0])) == ["fixmatch + prg (dataset=birds)", "fixmatch + prg (dataset=survey)"]
 
 
-def test_two_values_or_two_settings_that_change_together_are_no_sweep() -> None:
+def test_two_values_or_two_options_that_change_together_are_not_a_sweep() -> None:
     two = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (1.0, 3.0)]
     together = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=x, steps=int(x)) for x in (1.0, 2.0, 3.0)]
     switched = [run_with("fixmatch", "prg", accuracy=[0.5], usage=usage) for usage in ("soft", "hard", "none")]
@@ -149,7 +149,7 @@ def test_two_values_or_two_settings_that_change_together_are_no_sweep() -> None:
         assert sweeps(by_setting(runs)) is None
 
 
-def test_label_distributions_are_counts_of_each_setting_with_the_most_labels_first() -> None:
+def test_label_distributions_are_counts_per_setting_with_the_class_of_most_labels_first() -> None:
     first, second = (
         under({"name": "cadr", "gamma": gamma}, run_with("fixmatch", "none", accuracy=[0.5])) for gamma in (20.0, 50.0)
     )
@@ -163,15 +163,15 @@ def test_label_distributions_are_counts_of_each_setting_with_the_most_labels_fir
     assert {"cat", "dog", "1,500"} <= words(figure)
 
 
-def test_counts_have_ticks_at_whole_numbers_alone() -> None:
+def test_counts_have_ticks_at_whole_numbers_only() -> None:
     run = run_with("fixmatch", "none", accuracy=[0.5])
     run.split.update(labeled=[9, 4], unlabeled=[1, 1])
     for axes in label_distributions(by_setting([run])).axes:
         assert all(float(tick).is_integer() for tick in axes.get_yticks())
 
 
-def test_of_data_whose_classes_nobody_knows_only_the_labels_are_counted() -> None:
-    run = under({"name": "found"}, run_with("fixmatch", "none", accuracy=[0.5]))
+def test_a_pool_of_unknown_classes_has_no_panel() -> None:
+    run = under({"name": "as_labeled"}, run_with("fixmatch", "none", accuracy=[0.5]))
     run.split.update(unknown=100, dataset="survey")
     (axes,) = label_distributions(by_setting([run])).axes
     assert axes.get_title(loc="left") == "survey: 53 labelled"

@@ -15,9 +15,11 @@ def dotted(lines: list[Line2D]) -> list[Line2D]:
 
 
 @pytest.mark.parametrize(
-    ("iterations", "mean"), [(40, [[10, 20], [20, 40]]), (30, [[10, 10], [20, 30], [30, 50]])], ids=["none", "one"]
+    ("iterations", "mean"),
+    [(40, [[10, 20], [20, 40]]), (30, [[10, 10], [20, 30], [30, 50]])],
+    ids=["no seed is finished", "one seed is finished"],
 )
-def test_the_thick_curve_is_the_mean_over_the_steps_that_all_seeds_have_or_all_finished_ones(
+def test_the_thick_curve_is_the_mean_at_the_steps_that_all_counted_seeds_have(
     iterations: int, mean: list[list[float]]
 ) -> None:
     long = run_with("fixmatch", "none", accuracy=[0.1, 0.3, 0.5], seed=1)
@@ -30,7 +32,7 @@ def test_the_thick_curve_is_the_mean_over_the_steps_that_all_seeds_have_or_all_f
 
 
 @pytest.mark.parametrize("plain", ["none", "tracking"])
-def test_the_final_result_of_a_plain_learner_is_dotted_beside_guided_runs_of_it(plain: str) -> None:
+def test_a_dotted_line_marks_the_final_value_of_a_learner_without_guidance(plain: str) -> None:
     runs = [
         run_with("fixmatch", plain, accuracy=[0.2, last], geometric_mean=[0.1, 0.3], seed=seed)
         for seed, last in ((1, 0.5), (2, 0.7))
@@ -44,7 +46,7 @@ def test_the_final_result_of_a_plain_learner_is_dotted_beside_guided_runs_of_it(
     assert to_hex(accuracy.get_color()) == to_hex(curve.get_color())
 
 
-def test_only_finished_seeds_of_a_plain_learner_have_a_final_result_to_be_dotted() -> None:
+def test_the_dotted_line_is_the_mean_of_finished_seeds_only() -> None:
     finished, under_way = (
         run_with("fixmatch", "none", accuracy=[0.2, last], seed=seed) for seed, last in ((1, 0.5), (2, 0.7))
     )
@@ -58,12 +60,12 @@ def test_only_finished_seeds_of_a_plain_learner_have_a_final_result_to_be_dotted
     assert dotted([*left.lines, *right.lines]) == []
 
 
-def test_nothing_is_dotted_where_no_guided_run_of_the_same_learner_is() -> None:
+def test_there_is_no_dotted_line_without_a_guided_run_of_the_same_learner() -> None:
     runs = [run_with(*method, accuracy=[0.5]) for method in (("supervised", "none"), ("fixmatch", "prg"))]
     assert dotted(list(learning_curves(methods_of(runs)).axes[0].lines)) == []
 
 
-def test_health_has_a_panel_for_what_was_recorded_and_is_none_where_nothing_was() -> None:
+def test_pseudo_label_health_has_a_panel_per_recorded_value_and_is_none_without_any() -> None:
     run = run_with("fixmatch", "prg", accuracy=[0.5])
     assert pseudo_label_health(methods_of([run])) is None
     run.lines[0]["train"] = {"mask_rate": 0.25}
@@ -73,7 +75,7 @@ def test_health_has_a_panel_for_what_was_recorded_and_is_none_where_nothing_was(
     np.testing.assert_allclose(np.asarray(axes.lines[0].get_xydata()), [[10, 25]])
 
 
-def test_health_is_that_of_the_seeds_that_recorded_it() -> None:
+def test_pseudo_label_health_is_that_of_the_seeds_that_recorded_it() -> None:
     with_it, without = (run_with("fixmatch", "none", accuracy=[0.5], seed=seed) for seed in (1, 2))
     with_it.lines[0]["train"] = {"mask_rate": 0.25}
     figure = pseudo_label_health(methods_of([with_it, without]))
@@ -81,6 +83,6 @@ def test_health_is_that_of_the_seeds_that_recorded_it() -> None:
     np.testing.assert_allclose(np.asarray(figure.axes[0].lines[-1].get_xydata()), [[10, 25]])
 
 
-def test_a_figure_is_the_same_bytes_every_time() -> None:
+def test_a_figure_has_the_same_bytes_every_time() -> None:
     runs: list[Run] = [run_with("fixmatch", name, accuracy=[0.5, 0.6]) for name in ("none", "prg")]
     assert svg(learning_curves(methods_of(runs))) == svg(learning_curves(methods_of(runs)))

@@ -33,15 +33,15 @@ def names(runs: list[Run]) -> dict[str, list[str]]:
         ({"name": "own", "num_labels": 40, "n1": 10, "gamma_u": 5.0, "m1": 5000}, "own n=40, N1=10, γ_u=5"),
         ({"name": "own", "num_labels": 40, "n1": 10, "gamma_u": None}, "own n=40, N1=10"),
         ({"name": "balanced", "num_labels": 40}, "balanced n=40"),
-        ({"name": "found", "num_labels": 400}, "n=400"),
-        ({"name": "found"}, ""),
+        ({"name": "as_labeled", "num_labels": 400}, "n=400"),
+        ({"name": "as_labeled"}, ""),
     ],
 )
 def test_a_protocol_has_a_short_name(protocol: dict[str, Any], name: str) -> None:
     assert protocol_name(run_on("digits", protocol)) == name
 
 
-def test_runs_that_differ_in_their_seed_alone_share_a_method() -> None:
+def test_runs_that_differ_in_their_seed_only_share_a_method() -> None:
     runs = [run_with("fixmatch", name, accuracy=[0.5], seed=seed) for seed in (1, 2) for name in ("none", "prg")]
     assert {method.name: [run.config["seed"] for run in method.runs] for method in methods_of(runs)} == {
         "fixmatch": [1, 2],
@@ -49,7 +49,7 @@ def test_runs_that_differ_in_their_seed_alone_share_a_method() -> None:
     }
 
 
-def test_seeds_run_on_other_machines_share_a_method() -> None:
+def test_seeds_that_ran_on_different_machines_share_a_method() -> None:
     here, there = (run_with("fixmatch", "prg", accuracy=[0.5], seed=seed) for seed in (1, 2))
     here.config["engine"] = {"device": "cpu", "compile": False}
     there.config["engine"] = {"device": "cuda", "compile": True}
@@ -58,19 +58,19 @@ def test_seeds_run_on_other_machines_share_a_method() -> None:
     assert [method.runs for method in methods_of([here, there])] == [[here, there]]
 
 
-def test_plain_learners_come_first_whatever_they_are_tracked_by() -> None:
+def test_learners_without_guidance_come_first_with_or_without_tracking() -> None:
     runs = [run_with("fixmatch", name, accuracy=[0.5]) for name in ("prg", "tracking", "prg_last", "none")]
     assert names(runs) == {
         "cadr γ=20": ["fixmatch + tracking", "fixmatch", "fixmatch + prg", "fixmatch + prg_last"],
     }
 
 
-def test_equal_labels_are_told_apart_by_the_settings_that_differ() -> None:
+def test_methods_with_the_same_label_are_named_with_the_options_that_differ() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=alpha) for alpha in (1.0, 3.0)]
     assert names(runs) == {"cadr γ=20": ["fixmatch + prg (alpha=1)", "fixmatch + prg (alpha=3)"]}
 
 
-def test_a_value_that_most_of_them_have_goes_without_saying() -> None:
+def test_the_most_frequent_value_of_an_option_is_left_out_of_names() -> None:
     options = (
         {"alpha": 1.0},
         {"alpha": 3.0},
@@ -88,9 +88,9 @@ def test_a_value_that_most_of_them_have_goes_without_saying() -> None:
     ]
 
 
-def test_chains_with_equal_labels_are_told_apart_by_the_options_within_them() -> None:
+def test_chains_with_the_same_label_are_named_with_the_options_of_their_guidances() -> None:
     runs = [
-        run_with("simmatch", "prg", accuracy=[0.5], window=other, after={**ALIGNED, "window": window})
+        run_with("simmatch", "prg", accuracy=[0.5], window=other, preceded_by={**ALIGNED, "window": window})
         for window, other in ((32, 128), (64, 16))
     ]
     assert names(runs)["cadr γ=20"] == [
@@ -118,7 +118,7 @@ def test_chains_with_equal_labels_are_told_apart_by_the_options_within_them() ->
             ["fixmatch + prg (alpha=0.3333333333333333)", "fixmatch + prg (alpha=0.333333)"],
         ),
     ],
-    ids=["the usual and none", "options that end alike", "equal to six digits"],
+    ids=["usual value and no value", "options with the same last part", "equal to six digits"],
 )
 def test_names_of_different_methods_differ(options: list[dict[str, Any]], expected: list[str]) -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[0.5], **each) for each in options]
@@ -135,7 +135,7 @@ def test_names_of_different_methods_in_a_setting_always_differ(
     made_up: list[tuple[dict[str, Any], dict[str, Any], str, float]],
 ) -> None:
     runs = [
-        run_on("digits", {"name": "cadr", "gamma": gamma}, guidance, **options, after={"name": "none", **before})
+        run_on("digits", {"name": "cadr", "gamma": gamma}, guidance, **options, preceded_by={"name": "none", **before})
         for options, before, guidance, gamma in made_up
     ]
     for setting in by_setting(runs):
@@ -144,7 +144,7 @@ def test_names_of_different_methods_in_a_setting_always_differ(
         assert len({method.name for method in setting.methods}) == len(setting.methods) == num_methods
 
 
-def test_a_setting_that_is_null_equals_one_that_is_absent() -> None:
+def test_an_option_that_is_null_equals_an_option_that_is_absent() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[0.5], seed=1), run_with("fixmatch", "prg", accuracy=[0.5], seed=2)]
     runs[0].config["guidance"]["warmup"] = None
     assert len(methods_of(runs)) == 1
@@ -155,24 +155,24 @@ def test_runs_on_one_data_set_are_grouped_by_protocol() -> None:
     assert names(runs) == {"cadr γ=20": ["fixmatch", "fixmatch + prg"], "cadr γ=50": ["fixmatch", "fixmatch + prg"]}
 
 
-def test_runs_on_several_data_sets_are_named_by_them() -> None:
-    runs = [run_on("cifar10", CADR_20), run_on("cifar100", CADR_20), run_on("survey", {"name": "found"})]
+def test_settings_on_several_data_sets_are_named_by_data_set_and_protocol() -> None:
+    runs = [run_on("cifar10", CADR_20), run_on("cifar100", CADR_20), run_on("survey", {"name": "as_labeled"})]
     assert list(names(runs)) == ["cifar10, cadr γ=20", "cifar100, cadr γ=20", "survey"]
 
 
-def test_settings_with_equal_names_are_told_apart_by_what_differs() -> None:
+def test_settings_with_the_same_name_are_named_with_the_options_that_differ() -> None:
     runs = [run_on("cifar10", {**CADR_20, "rounding": rounding}) for rounding in ("ceil", "floor")]
     assert list(names(runs)) == ["cadr γ=20 (rounding=ceil)", "cadr γ=20 (rounding=floor)"]
 
 
-def test_settings_that_differ_in_options_that_end_alike_have_names_that_differ() -> None:
+def test_settings_that_differ_in_options_with_the_same_last_part_have_different_names() -> None:
     protocol = {"name": "balanced", "num_labels": 40}
     runs = [run_on("cifar10", {**protocol, "order": 1}), run_on("cifar10", protocol), run_on("cifar10", protocol)]
     runs[1].config["split"] = {"order": 1}
     assert list(names(runs)) == ["balanced n=40 (protocol.order=1)", "balanced n=40 (split.order=1)", "balanced n=40"]
 
 
-def test_what_a_method_has_in_one_setting_and_not_in_another_is_no_part_of_its_name_and_look() -> None:
+def test_an_option_that_differs_only_between_settings_changes_neither_name_nor_colour() -> None:
     runs = [
         run_on("cifar10", CADR_20, "prg", window=64),
         run_on("cifar100", CADR_50),
@@ -183,7 +183,7 @@ def test_what_a_method_has_in_one_setting_and_not_in_another_is_no_part_of_its_n
     assert here.colour == there.colour
 
 
-def test_the_first_colours_go_to_methods_that_have_no_variants() -> None:
+def test_the_first_colours_go_to_methods_without_variants() -> None:
     variants = [run_with("fixmatch", "prg", accuracy=[0.5], alpha=float(alpha)) for alpha in range(8)]
     methods = methods_of([*variants, run_with("fixmatch", "prg_last", accuracy=[0.5])])
     assert {method.name: method.line_style for method in methods}["fixmatch + prg_last"] == "-"

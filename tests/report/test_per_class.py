@@ -3,11 +3,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from mnar.report.curves import learning_curves
-from mnar.report.per_class import class_shares, precision_and_recall, pseudo_label_errors
+from mnar.report.per_class import (
+    class_shares,
+    estimate_names,
+    guidance_estimates,
+    has_estimate,
+    precision_and_recall,
+    pseudo_label_errors,
+)
 from mnar.run.reader import Run, read_run
 from tests.report.drawn import cells, methods_of, tick_labels, words
 from tests.report.made_up import METHODS, run_with, write_run
@@ -27,7 +35,7 @@ def test_supervised_runs_have_no_figures_of_pseudo_labels(runs: list[Run]) -> No
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_pool_whose_classes_nobody_knows_has_shares_without_a_truth(tmp_path: Path) -> None:
+def test_a_pool_of_unknown_classes_has_shares_without_the_true_ones(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", class_names=("cat", "dog"), num_evaluations=2))
     pools = []
     for unlabeled, unknown in (([30, 10], 0), ([0, 0], 40)):
@@ -35,15 +43,15 @@ def test_a_pool_whose_classes_nobody_knows_has_shares_without_a_truth(tmp_path: 
         (axes,) = class_shares(methods_of([run])).axes
         assert [bars.get_label() for bars in axes.containers] == ["labels", "pseudo-labels", "test predictions"]
         pools.append(len(axes.collections))
-    assert pools == [2, 1], "the truth of pseudo-labels and predictions, of predictions alone"
+    assert pools == [2, 1], "true shares of the pool and of the test set, then of the test set only"
 
 
-def test_names_are_drawn_as_they_are_written(tmp_path: Path) -> None:
+def test_class_names_are_drawn_without_interpreting_markup(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", class_names=("<b>", "$5$", "a&b"), num_evaluations=2)
     assert {"<b>", "$5$", "a&b"} <= words(class_shares(methods_of([read_run(folder)])))
 
 
-def test_methods_keep_their_colour_where_others_are_missing(runs: list[Run]) -> None:
+def test_methods_keep_their_colour_in_a_figure_without_some_methods(runs: list[Run]) -> None:
     lines = learning_curves(methods_of(runs)).axes[0].lines
     colour = {line.get_label(): to_hex(line.get_color()) for line in lines}
     errors = pseudo_label_errors(methods_of(runs))  # without the supervised run
@@ -53,7 +61,7 @@ def test_methods_keep_their_colour_where_others_are_missing(runs: list[Run]) -> 
     assert [to_hex(text.get_color()) for text in titles] == [colour[text.get_text()] for text in titles]
 
 
-def test_pseudo_label_errors_put_rare_classes_last_and_average_the_seeds_that_know(tmp_path: Path) -> None:
+def test_pseudo_label_errors_have_rare_classes_last_and_average_the_seeds_that_have_a_value(tmp_path: Path) -> None:
     recorded = []
     for seed, errors in ((1, [[0.5, 0.2], [None, 0.0]]), (2, [[None, 0.4], [None, 0.0]])):
         folder = write_run(tmp_path / f"{seed}", seed=seed, class_names=("rare", "frequent"), num_evaluations=2)
@@ -72,7 +80,7 @@ def test_pseudo_label_errors_put_rare_classes_last_and_average_the_seeds_that_kn
     np.testing.assert_allclose(image[:, half], [0, np.nan])
 
 
-def test_precision_and_recall_stand_side_by_side_at_three_times_averaged_over_seeds() -> None:
+def test_precision_and_recall_are_side_by_side_at_three_steps_averaged_over_seeds() -> None:
     seeds = [run_with("fixmatch", "prg", accuracy=[0.5] * 10, seed=seed) for seed in (1, 2)]
     assert precision_and_recall(methods_of(seeds)) is None, "no precision was recorded"
     for run, off in zip(seeds, (-0.1, 0.1), strict=True):
@@ -84,3 +92,52 @@ def test_precision_and_recall_stand_side_by_side_at_three_times_averaged_over_se
     np.testing.assert_allclose(cells(figure.axes[0]), expected)
     assert tick_labels(figure.axes[0].xaxis) == ["20", "60", "100"] * 2
     assert {"precision", "recall", "10", "48"} <= words(figure)
+
+
+def with_estimates(guidance: str, *estimates: list[float], name: str = "pool_share", seed: int = 1) -> Run:
+    """A run whose evaluations recorded these estimates."""
+    run = run_with("fixmatch", guidance, accuracy=[0.5] * len(estimates), seed=seed)
+    for line, estimate in zip(run.lines, estimates, strict=True):
+        line["guidance"] = {name: estimate}
+    return run
+
+
+def heights(axes: Axes) -> list[float]:
+    return [bar.get_height() for bars in axes.containers for bar in bars]
+
+
+def test_estimates_are_the_last_ones_averaged_over_seeds_with_the_class_of_most_labels_first() -> None:
+    runs = [with_estimates("prg", [0.9, 0.1], last, seed=seed) for seed, last in ((1, [0.2, 0.8]), (2, [0.4, 0.6]))]
+    for run in runs:
+        run.split.update(labeled=[2, 40], unlabeled=[10, 30])
+    figure = guidance_estimates(methods_of(runs), "pool_share")
+    assert figure is not None
+    (axes,) = figure.axes
+    np.testing.assert_allclose(heights(axes), [70, 30])
+    assert tick_labels(axes.xaxis) == ["dog", "cat"]
+    (truth,) = axes.collections
+    np.testing.assert_allclose([height for ((_, height), _) in truth.get_segments()], [75, 25])
+
+
+def test_only_pool_shares_of_a_known_pool_are_drawn_with_the_true_shares() -> None:
+    other, unknown = with_estimates("prg", [0.5, -0.25], name="bias"), with_estimates("prg", [0.5, 0.5])
+    unknown.split["unknown"] = 40
+    for run, name in ((other, "bias"), (unknown, "pool_share")):
+        figure = guidance_estimates(methods_of([run]), name)
+        assert figure is not None
+        assert len(figure.axes[0].collections) == 0
+    figure = guidance_estimates(methods_of([other]), "bias")
+    assert figure is not None
+    np.testing.assert_allclose(heights(figure.axes[0]), [50, -25])
+    assert figure.axes[0].get_ylim()[0] < -25, "a negative estimate is visible"
+
+
+def test_a_method_without_an_estimate_has_no_panel() -> None:
+    plain, guided = run_with("fixmatch", "none", accuracy=[0.5]), with_estimates("prg", [0.5, 0.5])
+    methods = methods_of([plain, guided])
+    assert estimate_names(methods) == ["pool_share"]
+    assert [has_estimate(method, "pool_share") for method in methods] == [False, True]
+    figure = guidance_estimates(methods, "pool_share")
+    assert figure is not None
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["fixmatch + prg"]
+    assert guidance_estimates(methods, "bias") is None

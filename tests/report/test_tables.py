@@ -3,58 +3,67 @@ from pathlib import Path
 
 import pytest
 
-from mnar.report import Spread, by_setting, how_fast, summary
+from mnar.report import Spread, by_setting, how_fast, over_runs, summary
 from mnar.report.tables import is_short, run_rows, settings
 from mnar.run.reader import read_run, read_runs
+from mnar.training.evaluation import ACCURACY, BEST, FINAL
 from tests.report.drawn import methods_of
 from tests.report.made_up import run_with, write_run
 
 
 def test_summary_equals_means_and_deviations_computed_by_hand() -> None:
-    # Seed 1: the last 20 are ten 0.80 and ten 0.90, so their median is 0.85; before them stands a lucky 0.99.
+    # Seed 1: the last 20 are ten times 0.80 and ten times 0.90, so their median is 0.85. A single 0.99 comes before.
     first = run_with("fixmatch", "prg", accuracy=[0.10, 0.99] + [0.80] * 10 + [0.90] * 10, seed=1)
     second = run_with("fixmatch", "prg", accuracy=[0.95] * 22, geometric_mean=[0.75] * 22, seed=2)
     (row,) = summary([first, second])
 
     assert (row.method, row.num_runs) == ("fixmatch + prg", 2)
-    assert row.headline.accuracy_median_last_20.mean == pytest.approx((0.85 + 0.95) / 2)
-    assert row.headline.accuracy_median_last_20.sd == pytest.approx(0.10 / 2**0.5)  # |a - b| / sqrt(2) for two values
-    assert row.headline.accuracy_final.mean == pytest.approx((0.90 + 0.95) / 2)
-    assert row.headline.accuracy_best_on_test.mean == pytest.approx((0.99 + 0.95) / 2)
-    assert row.headline.geometric_mean.mean == pytest.approx((0.85 + 0.75) / 2)
+    assert row.headline[ACCURACY].mean == pytest.approx((0.85 + 0.95) / 2)
+    assert row.headline[ACCURACY].sd == pytest.approx(0.10 / 2**0.5)  # |a - b| / sqrt(2) for two values
+    assert row.headline[FINAL].mean == pytest.approx((0.90 + 0.95) / 2)
+    assert row.headline[BEST].mean == pytest.approx((0.99 + 0.95) / 2)
+    assert row.headline["geometric_mean"].mean == pytest.approx((0.85 + 0.75) / 2)
+    assert row.headline["balanced_accuracy"].mean == pytest.approx((0.9 + 0.5) / 2), "the recalls of both classes"
+    assert "macro_f1" not in row.headline, "the runs have no precision"
 
 
-def test_the_scores_of_a_method_are_those_of_its_finished_runs_and_while_there_is_none_of_all() -> None:
+def test_runs_are_summarised_by_the_figures_that_all_of_them_have() -> None:
+    old, new = {FINAL: 0.5}, {FINAL: 0.7, "macro_f1": 0.4}
+    assert over_runs([new]) == {FINAL: Spread(0.7, None), "macro_f1": Spread(0.4, None)}
+    assert over_runs([new, old]).keys() == over_runs([old, new]).keys() == {FINAL}
+
+
+def test_the_scores_of_a_method_are_those_of_its_finished_runs_or_of_all_runs_if_none_is_finished() -> None:
     runs = [run_with("fixmatch", "prg", accuracy=[score], seed=seed) for seed, score in ((1, 0.8), (2, 0.7), (3, 0.1))]
     runs[2].lines[-1]["step"] = 4
     (row,) = summary(runs)
-    assert (row.num_runs, row.headline.accuracy_final.mean) == (2, pytest.approx(0.75))
+    assert (row.num_runs, row.headline[FINAL].mean) == (2, pytest.approx(0.75))
     assert methods_of(runs)[0].progress == ""
-    assert summary(runs[2:])[0].headline.accuracy_final.mean == 0.1
+    assert summary(runs[2:])[0].headline[FINAL].mean == 0.1
     assert methods_of(runs[2:])[0].progress == "at step 4 of 10"
     runs[1].lines[-1]["step"] = 8
     assert methods_of(runs[1:])[0].progress == "at steps 4 to 8 of 10"
 
 
 @pytest.mark.parametrize(("num_evaluations", "expected"), [(30, True), (75, True), (76, False), (200, False)])
-def test_a_run_is_short_where_its_last_20_evaluations_are_more_than_a_quarter_of_it(
+def test_a_run_is_short_if_its_last_20_evaluations_cover_more_than_a_quarter_of_it(
     num_evaluations: int, expected: bool
 ) -> None:
-    # They span 19 intervals between evaluations, and 19 / 76 is a quarter.
+    # Twenty evaluations span 19 intervals, and 19 / 76 is a quarter.
     assert is_short(run_with("fixmatch", "none", accuracy=[0.5] * num_evaluations)) is expected
 
 
 def test_one_run_has_no_deviation() -> None:
     (row,) = summary([run_with("supervised", "none", accuracy=[0.5, 0.625])])
-    assert row.headline.accuracy_final == Spread(0.625, None)
-    assert row.headline.accuracy_final.percent == "62.5"
+    assert row.headline[FINAL] == Spread(0.625, None)
+    assert row.headline[FINAL].percent == "62.5"
 
 
 def test_a_spread_prints_as_percent_with_one_decimal() -> None:
     assert Spread.of([0.901, 0.921, 0.941]).percent == "92.1 ± 2.0"
 
 
-def test_settings_fall_into_those_that_differ_and_those_shared() -> None:
+def test_options_are_divided_into_those_that_differ_and_those_that_all_methods_share() -> None:
     runs = [run_with("fixmatch", "none", accuracy=[0.5]), run_with("fixmatch", "prg", accuracy=[0.5], seed=2)]
     different, shared = settings(methods_of(runs))
     assert different == {"guidance.name": ["none", "prg"], "guidance.alpha": [None, 1.0]}
@@ -62,7 +71,7 @@ def test_settings_fall_into_those_that_differ_and_those_shared() -> None:
     assert "seed" not in shared
 
 
-def test_a_run_row_adds_up_its_sessions() -> None:
+def test_a_run_row_adds_up_the_sessions_of_the_run() -> None:
     run = run_with("fixmatch", "none", accuracy=[0.5])
     run.environment["sessions"] = [
         {"from_step": 0, "to_step": 5, "seconds": 60.0, "images_per_second": 100.0},
@@ -74,7 +83,7 @@ def test_a_run_row_adds_up_its_sessions() -> None:
     assert row.finished
 
 
-def test_rows_name_folders_below_what_they_share_also_where_one_was_given_from_here_and_one_from_the_root(
+def test_run_rows_name_folders_relative_to_their_common_parent_for_relative_and_absolute_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in (1, 2):
@@ -84,7 +93,7 @@ def test_rows_name_folders_below_what_they_share_also_where_one_was_given_from_h
     assert [row.folder for row in run_rows(by_setting(runs))] == ["1", "2"]
 
 
-def test_minutes_count_a_stage_that_came_first_and_images_a_second_do_not(tmp_path: Path) -> None:
+def test_minutes_include_pretraining_and_images_per_second_do_not(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", num_evaluations=2)
     minutes, images_per_second = how_fast(read_run(folder))
     stage = write_run(folder / "pretraining", num_evaluations=2)
@@ -94,13 +103,13 @@ def test_minutes_count_a_stage_that_came_first_and_images_a_second_do_not(tmp_pa
     assert how_fast(read_run(folder)) == (minutes + 1.5, images_per_second)
 
 
-def test_a_run_without_a_second_yet_has_no_speed() -> None:
+def test_a_run_that_took_no_time_has_no_speed() -> None:
     run = run_with("fixmatch", "none", accuracy=[0.5])
     run.environment["sessions"] = [{"from_step": 0, "to_step": 0, "seconds": 0.0, "images_per_second": 0.0}]
     assert how_fast(run) == (0.0, None)
 
 
-def test_a_run_short_of_its_iterations_is_unfinished() -> None:
+def test_a_run_that_has_not_reached_its_last_step_is_unfinished() -> None:
     run = run_with("fixmatch", "none", accuracy=[0.5, 0.6])
     run.config["train"]["iterations"] = 1000
     assert not run_rows(by_setting([run]))[0].finished

@@ -48,8 +48,9 @@ def test_a_missing_or_empty_file_is_an_error_that_names_file_and_folder(
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_text(content)
-    with pytest.raises(ValueError, match=f"{re.escape(name)}.*{re.escape(str(folder))}"):
+    with pytest.raises(ValueError, match=re.escape(name)) as error:
         read_run(folder)
+    assert str(folder) in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_a_run_still_in_its_pretraining_is_left_out_with_a_warning_and_its_stage
     begun = bench / "runs" / "none" / "seed-1"
     (begun / "metrics.jsonl").unlink()
     (begun / "environment.json").unlink()
-    with pytest.warns(UserWarning, match=f"left out: no evaluation in metrics.jsonl of {re.escape(str(begun))} yet"):
+    with pytest.warns(UserWarning, match=f"left out: {re.escape(str(begun))} has no evaluation in metrics.jsonl yet"):
         assert [run.folder.parent.name for run in read_runs([bench])] == ["prg", "prg"]
     with pytest.raises(ValueError, match="no evaluation in metrics"):
         read_runs([begun])
@@ -205,7 +206,7 @@ def test_a_folder_without_runs_is_an_error_that_names_it(tmp_path: Path, has_met
     if has_metrics:
         folder = write_run(tmp_path / "run", num_evaluations=2)
         (folder / "config.yaml").unlink()
-    with pytest.raises(FileNotFoundError, match=f"no run folder in {re.escape(str(folder))}: nothing there"):
+    with pytest.raises(FileNotFoundError, match=f"no run folder in {re.escape(str(folder))}: no folder there"):
         find_runs([folder])
     with pytest.raises(FileNotFoundError, match="no run folder at nowhere"):
         find_runs([Path("nowhere")])
@@ -215,7 +216,7 @@ def test_a_run_not_evaluated_yet_is_left_out_with_a_warning_if_there_are_others(
     begun = bench / "runs" / "prg" / "seed-2"
     (begun / "metrics.jsonl").write_text("")
     (begun / "environment.json").unlink()
-    with pytest.warns(UserWarning, match=f"left out: no evaluation in metrics.jsonl of {re.escape(str(begun))}"):
+    with pytest.warns(UserWarning, match=f"left out: {re.escape(str(begun))}"):
         assert len(read_runs([bench])) == 2
     with pytest.raises(ValueError, match="no evaluation in metrics"):
         read_runs([begun])

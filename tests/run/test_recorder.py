@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mnar.config import RunConfig
-from mnar.run import checkpoint, evaluate_run, new_run, resume_run
+from mnar.run import checkpoint, evaluate_run, folder, new_run, resume_run
 from mnar.run.lock import locked
 from mnar.run.reader import read_run
 from mnar.run.recorder import Silent
@@ -57,7 +57,7 @@ def test_a_full_disk_while_saving_is_a_warning_and_the_run_goes_on(
     assert "step 7" in first
     assert "No space left" in first
     assert "there is no checkpoint yet" in first
-    assert "the checkpoint of step 21 is kept; training goes on" in second
+    assert "the checkpoint of step 21 is kept; training continues" in second
     monkeypatch.undo()
     assert (folder / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
 
@@ -68,7 +68,7 @@ def test_a_full_disk_at_the_last_step_is_an_error_that_names_the_command_that_re
     folder = tmp_path / "run"
     monkeypatch.setattr(checkpoint, "save", FullDisk({40}))
     with pytest.raises(
-        OSError, match=rf"checkpoint of step 35 is kept; free some space .*mnar train --resume {folder}"
+        OSError, match=rf"checkpoint of step 35 is kept; free some disk space .*mnar train --resume {folder}"
     ):
         new_run(tiny(), folder)
     monkeypatch.undo()
@@ -135,7 +135,7 @@ def test_the_environment_is_written_at_the_start_and_keeps_that_of_each_session(
 def test_an_environment_that_cannot_be_written_does_not_stop_a_run(
     finished_run: Path, stopped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, refused, display = checkpoint.write_atomically, list[Path](), Watching()
+    write, refused, display = folder.write_atomically, list[Path](), Watching()
 
     def full_for_the_environment(path: Path, content: bytes | str) -> None:
         if path.name == "environment.json" and display.began_at is not None:
@@ -143,7 +143,7 @@ def test_an_environment_that_cannot_be_written_does_not_stop_a_run(
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, content)
 
-    monkeypatch.setattr(checkpoint, "write_atomically", full_for_the_environment)
+    monkeypatch.setattr(folder, "write_atomically", full_for_the_environment)
     resume_run(stopped, display)
     assert len(refused) == 2, "at the checkpoints of steps 35 and 40"
     assert not any("could not" in text for text in display.warnings)
@@ -160,7 +160,7 @@ def test_a_damaged_environment_or_split_is_written_anew_as_the_error_says(
     (folder / name).unlink()
     if damage is not None:
         (folder / name).write_text(damage)
-    with pytest.raises(ValueError, match=rf"{name}.*remove what is left of it, then `mnar train --resume {folder}`"):
+    with pytest.raises(ValueError, match=rf"{name}.*remove it and run `mnar train --resume {folder}`"):
         read_run(folder)
     (folder / name).unlink(missing_ok=True)
     resume_run(folder)
@@ -172,7 +172,7 @@ def test_a_folder_of_run_folders_is_refused_with_one_of_them(finished_run: Path,
     folder = tmp_path / "bench/runs/digits/cadr-g20/fixmatch/seed-1"
     shutil.copytree(finished_run, folder)
     for use in (evaluate_run, resume_run):
-        with pytest.raises(FileNotFoundError, match=rf"it has no config\.yaml; name one, such as {folder}$"):
+        with pytest.raises(FileNotFoundError, match=rf"it has no config\.yaml; name a run folder, such as {folder}$"):
             use(tmp_path / "bench")
         with pytest.raises(FileNotFoundError, match=r"nothing is not a run folder.*the folder given as --out$"):
             use(tmp_path / "nothing")
@@ -184,7 +184,7 @@ def test_a_configuration_that_was_cut_off_or_changed_is_named_as_damaged(
 ) -> None:
     path = stopped / "config.yaml"
     path.write_text(damage(path.read_text()))
-    with pytest.raises(ValueError, match=f"{path} is damaged or was changed: .*; restore it as it was"):
+    with pytest.raises(ValueError, match=f"{path} is damaged or was changed: .*; restore the original file"):
         resume_run(stopped)
 
 

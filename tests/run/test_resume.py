@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-import mnar.run
 from mnar.config import RunConfig
-from mnar.run import checkpoint, evaluate_run, new_run, resume_run
+from mnar.run import checkpoint, evaluate_run, new_run, resume_run, runner
 from mnar.run.checkpoint import DamagedCheckpoint
 from mnar.run.folder import RunFolder
 from mnar.run.reader import read_run
@@ -114,7 +113,7 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_and_nothing_of_it_is_lost(
     for name in ("state.pt", "state.previous.pt"):
         (folder / name).unlink()
     before = files_of(folder)
-    with pytest.raises(FileNotFoundError, match=rf"{folder / 'state.pt'} is gone, .*restore it, or start a new run"):
+    with pytest.raises(FileNotFoundError, match=rf"{folder / 'state.pt'} is missing, .*restore the file, or start a new run"):
         resume_run(folder)
     assert files_of(folder) == before
 
@@ -125,7 +124,7 @@ def test_a_model_without_its_checkpoints_is_not_trained_again_though_none_was_du
     folder = tmp_path / "run"
     new_run(tiny("train.save_every=1000", iterations=10), folder)
     (folder / "state.pt").unlink()
-    with pytest.raises(FileNotFoundError, match="is gone"):
+    with pytest.raises(FileNotFoundError, match="is missing"):
         resume_run(folder)
 
 
@@ -160,8 +159,8 @@ def test_a_run_without_an_evaluation_that_its_checkpoint_is_after_is_refused_and
     if left is not None:
         path.write_text("".join(lines[step] for step in left))
     before = files_of(stopped)
-    remedy = f"put the file back, or remove {stopped} and train the run again"
-    refusal = f"{path} has no evaluation of step {missing}, though the checkpoint is of step 31; {remedy}"
+    remedy = f"restore the file, or remove {stopped} and train the run again"
+    refusal = f"{path} has no evaluation of step {missing}, although the checkpoint is of step 31; {remedy}"
     with pytest.raises(ValueError, match=f"^{refusal}$"):
         resume_run(stopped)
     assert files_of(stopped) == before
@@ -172,7 +171,7 @@ def test_a_run_that_ended_between_two_evaluations_is_refused_without_its_last(tm
     new_run(tiny(iterations=15), folder)
     whole = (folder / "metrics.jsonl").read_text()
     (folder / "metrics.jsonl").write_text(whole.splitlines(keepends=True)[0])
-    with pytest.raises(ValueError, match="has no evaluation of step 15, though the checkpoint is of step 15"):
+    with pytest.raises(ValueError, match="has no evaluation of step 15, although the checkpoint is of step 15"):
         resume_run(folder)
     (folder / "metrics.jsonl").write_text(whole)
     resume_run(folder)
@@ -189,7 +188,7 @@ def test_a_finished_run_that_goes_on_from_an_earlier_checkpoint_has_no_model_as_
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(mnar.run, "train", die)
+        patch.setattr(runner, "train", die)
         with pytest.raises(Killed):
             resume_run(folder)
     assert read_run(folder).step == 30, "no gap in it"
@@ -200,8 +199,8 @@ def test_a_finished_run_that_goes_on_from_an_earlier_checkpoint_has_no_model_as_
 @pytest.mark.parametrize(
     ("kept", "missing", "because"),
     [
-        ([], 10, "model.safetensors is there"),
-        ([10, 20], 30, "model.safetensors is there"),
+        ([], 10, "model.safetensors exists"),
+        ([10, 20], 30, "model.safetensors exists"),
         ([20, 30, 40], 10, "there is one of step 40"),
         ([10, 20, 40], 30, "there is one of step 40"),
     ],
@@ -212,7 +211,7 @@ def test_a_finished_run_without_an_evaluation_is_not_read_as_if_it_had_the_other
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
     lines = [line for line in RunFolder(folder).evaluations() if line["step"] in kept]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    refusal = f"{folder / 'metrics.jsonl'} has no evaluation of step {missing}, though {because}; put the file back"
+    refusal = f"{folder / 'metrics.jsonl'} has no evaluation of step {missing}, although {because}; restore the file"
     with pytest.raises(ValueError, match=refusal):
         read_run(folder)
 
@@ -310,5 +309,5 @@ def test_other_settings_given_when_resuming_or_evaluating_are_refused(stopped: P
 def test_data_that_gives_another_split_is_refused(stopped: Path) -> None:
     split = json.loads((stopped / "split.json").read_text())
     (stopped / "split.json").write_text(json.dumps({**split, "hash": "0" * 64}))
-    with pytest.raises(ValueError, match=r"not the data that the run .*--data"):
+    with pytest.raises(ValueError, match=r"the data differ from the data that the run .*--data"):
         resume_run(stopped)

@@ -15,13 +15,12 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-import mnar.run
 from mnar import distributed
 from mnar.config import RunConfig
 from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import LEARNERS
 from mnar.recipes import configure
-from mnar.run import checkpoint, evaluate_run, new_run, resume_run
+from mnar.run import checkpoint, evaluate_run, new_run, resume_run, runner
 from mnar.run.assemble import load_data, make_model, make_split
 from mnar.run.folder import RunFolder
 from mnar.training.meters import Diverged
@@ -46,7 +45,6 @@ def test_a_run_folder_holds_what_the_design_says(finished_run: Path) -> None:
         "state.pt",
         "state.previous.pt",
         "model.safetensors",
-        "report.html",
     }
     split = json.loads((finished_run / "split.json").read_text())
     assert split["labeled"] == [20, 15, 11, 8, 6, 4, 3, 2, 2, 1]
@@ -93,7 +91,7 @@ def test_the_model_file_scores_as_the_last_evaluation_did_and_says_what_it_needs
 
 def test_a_folder_that_holds_a_run_is_refused_with_the_command_that_resumes(stopped: Path, tiny: Configure) -> None:
     metrics = (stopped / "metrics.jsonl").read_bytes()
-    with pytest.raises(FileExistsError, match=rf"holds a run already; .*mnar train --resume {stopped}"):
+    with pytest.raises(FileExistsError, match=rf"already contains a run; .*mnar train --resume {stopped}"):
         new_run(tiny(), stopped)
     assert (stopped / "metrics.jsonl").read_bytes() == metrics
 
@@ -134,7 +132,7 @@ def test_a_damaged_configuration_is_refused_with_its_path(stopped: Path) -> None
         ("learner.name=simmatch train.validation=0.9", r"no labelled image of class \[.*9\]; .* or choose fixmatch"),
         ("learner.name=simmatch guidance.preceded_by=null guidance.window=0", "window is 0"),
         ("learner.name=comatch guidance.name=prg guidance.preceded_by.window=0", "window is 0"),
-        ("learner.name=ups learner.generations=41", "iterations is 40, not .* 41 generations; choose more steps, or"),
+        ("learner.name=ups learner.generations=41", "iterations is 40, .* 41 generations; choose more steps, or"),
         ("learner.name=ups model.dropout=0", r"the model has none; use --set model\.dropout=0\.3"),
         ("learner.name=ups guidance.name=prg guidance.alpha=-1", "alpha is -1"),
     ],
@@ -209,7 +207,7 @@ def test_none_before_prg_is_prg_alone_and_none_after_a_learner_is_the_learner_al
 
 def test_several_processes_are_refused(tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    with pytest.raises(ValueError, match="several processes is not there yet; start one process"):
+    with pytest.raises(ValueError, match="several processes is not supported yet; start one process"):
         new_run(tiny(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -218,7 +216,7 @@ def test_looking_at_the_views_before_a_run_draws_nothing_from_its_random_numbers
     tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_run(tiny(iterations=3), tmp_path / "checked")
-    monkeypatch.setattr(mnar.run, "_check_views", lambda *parts: None)
+    monkeypatch.setattr(runner, "_check_views", lambda *parts: None)
     new_run(tiny(iterations=3), tmp_path / "unchecked")
     assert_same_run(tmp_path / "checked", tmp_path / "unchecked")
 
@@ -330,7 +328,7 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint_and_says_what_to_try
     assert problems == []
     assert state["steps_done"] >= 1
     kept = rf"in {folder}; the checkpoint of step {state['steps_done']} is kept\. .*--set train\.lr=0\.01 --out"
-    assert re.search(rf"not a number after step \d+ {kept}", str(caught.value))
+    assert re.search(rf"not a finite number after step \d+ {kept}", str(caught.value))
     assert all(torch.isfinite(weights).all() for weights in state["model"].values())
     assert not (folder / "model.safetensors").exists()
 
@@ -338,7 +336,7 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint_and_says_what_to_try
 def test_a_run_that_diverges_before_its_first_checkpoint_says_that_there_is_none(
     tmp_path: Path, tiny: Configure
 ) -> None:
-    with pytest.raises(Diverged, match=r"not a number after step .*; there is no checkpoint yet\. .*train\.lr=0\.01"):
+    with pytest.raises(Diverged, match=r"not a finite number after step .*; there is no checkpoint yet\. .*train\.lr=0\.01"):
         new_run(tiny("train.lr=1e15", "train.save_every=1000", "train.log_every=1"), tmp_path / "run")
     assert not (tmp_path / "run" / "state.pt").exists()
 
@@ -355,5 +353,5 @@ def test_a_run_cut_off_is_scored_as_far_as_it_has_got(stopped: Path) -> None:
 def test_a_run_without_a_checkpoint_has_nothing_to_score(stopped: Path) -> None:
     for state in stopped.glob("state*.pt"):
         state.unlink()
-    with pytest.raises(FileNotFoundError, match="has no model yet, not even a checkpoint; train it further with"):
+    with pytest.raises(FileNotFoundError, match="has no model and no checkpoint yet; train it further with"):
         evaluate_run(stopped)

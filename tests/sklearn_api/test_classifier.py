@@ -1,4 +1,4 @@
-"""MNARClassifier: the scikit-learn contract, and what it adds to it."""
+"""MNARClassifier: the contract of scikit-learn, and the additional attributes."""
 
 from __future__ import annotations
 
@@ -49,34 +49,34 @@ def test_it_passes_the_checks_of_scikit_learn(estimator: Any, check: Callable[[A
     check(estimator)
 
 
-def test_with_another_mark_for_unlabelled_it_passes_the_check_that_takes_minus_one_for_a_class() -> None:
+def test_with_unlabeled_none_it_passes_the_check_in_which_minus_one_is_a_class() -> None:
     check_classifiers_classes("MNARClassifier", MNARClassifier(iterations=30, unlabeled=None))
 
 
-def test_clouds_are_told_apart_and_every_row_gets_its_class(blobs: Any, fitted: MNARClassifier) -> None:
+def test_blobs_are_classified_and_every_row_gets_a_class(blobs: Any, fitted: MNARClassifier) -> None:
     x, y, truth = blobs
     assert fitted.score(x, truth) > 0.95
     np.testing.assert_array_equal(fitted.transduction_[y != -1], y[y != -1])
     np.testing.assert_array_equal(fitted.transduction_[y == -1], fitted.predict(x)[y == -1])
 
 
-def test_the_pool_is_estimated_on_request_and_the_samples_are_let_go(blobs: Any) -> None:
+def test_the_pool_is_estimated_at_first_use_and_the_training_data_are_then_dropped(blobs: Any) -> None:
     x, y, truth = blobs
     model = MNARClassifier(iterations=2).fit(x, y)
-    asked = pickle.loads(pickle.dumps(model))
-    assert asked._training is not None
+    copied = pickle.loads(pickle.dumps(model))
+    assert copied._training_data is not None
     shares = np.bincount(truth[y == -1]) / (y == -1).sum()
-    np.testing.assert_allclose(asked.class_prior_, shares, atol=0.1)
-    assert asked._training is None
-    assert asked.class_prior_interval_.shape == (3, 2)
-    assert (asked.class_prior_interval_[:, 0] <= asked.class_prior_).all()
-    assert (asked.class_prior_ <= asked.class_prior_interval_[:, 1]).all()
-    np.testing.assert_allclose(asked.label_propensity_, [20 / 50, 8 / 50, 2 / 50], atol=0.1)
-    assert asked.mnar_test_.p_value < 0.05
-    np.testing.assert_array_equal(model.class_prior_, asked.class_prior_)
+    np.testing.assert_allclose(copied.class_prior_, shares, atol=0.1)
+    assert copied._training_data is None
+    assert copied.class_prior_interval_.shape == (3, 2)
+    assert (copied.class_prior_interval_[:, 0] <= copied.class_prior_).all()
+    assert (copied.class_prior_ <= copied.class_prior_interval_[:, 1]).all()
+    np.testing.assert_allclose(copied.label_propensity_, [20 / 50, 8 / 50, 2 / 50], atol=0.1)
+    assert copied.mnar_test_.p_value < 0.05
+    np.testing.assert_array_equal(model.class_prior_, copied.class_prior_)
 
 
-def test_the_estimates_are_in_the_order_of_the_classes_where_only_a_sample_of_the_labels_is_looked_at(
+def test_the_estimates_are_in_the_order_of_the_classes_if_the_labels_are_sampled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(inspection.MOST_ROWS, "table", 60)
@@ -90,7 +90,7 @@ def test_the_estimates_are_in_the_order_of_the_classes_where_only_a_sample_of_th
     np.testing.assert_allclose(model.label_propensity_, num_labels / num_rows)
 
 
-def test_what_cannot_be_told_of_a_class_is_nan_in_its_place(blobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_that_is_unknown_for_a_class_is_nan(blobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_the_second(*data: Any, **options: Any) -> inspection.Inspection:
         first, second, third = (found := inspection.inspect_data(*data, **options)).classes
         return replace(found, classes=(first, replace(second, pool_share=None, labeled_one_in=None), third))
@@ -101,7 +101,7 @@ def test_what_cannot_be_told_of_a_class_is_nan_in_its_place(blobs: Any, monkeypa
         assert np.isnan(estimates).tolist() == [False, True, False]
 
 
-def test_what_cannot_be_told_is_said_where_every_row_has_a_label(blobs: Any) -> None:
+def test_the_estimates_raise_an_error_if_every_row_has_a_label(blobs: Any) -> None:
     x, _, truth = blobs
     model = MNARClassifier(iterations=2).fit(x, truth)
     for name in ("class_prior_", "class_prior_interval_", "label_propensity_", "mnar_test_"):
@@ -155,7 +155,7 @@ def test_a_sparse_table_gives_what_the_dense_one_gives(
     model = clone(fitted).fit(csr_array(x), y)
     np.testing.assert_array_equal(model.predict_proba(csr_array(x)), fitted.predict_proba(x))
     monkeypatch.setattr(classifier, "MOST_CELLS", 299)
-    with pytest.raises(ValueError, match="dense it would have 300 cells; at most 299"):
+    with pytest.raises(ValueError, match="as a dense array it would have 300 cells; at most 299 are allowed"):
         model.predict(csr_array(x))
 
 
@@ -172,7 +172,9 @@ def test_images_go_through_a_convolutional_network() -> None:
     model = MNARClassifier(iterations=2).fit(images, y)
     assert model.predict_proba(images[:5]).shape == (5, 10)
     assert model._config.model.name == "small_cnn"
-    with pytest.raises(ValueError, match=r"images of shape \(1, 7, 8\), and \(1, 8, 8\) was fitted"):
+    with pytest.raises(
+        ValueError, match=r"images of shape \(1, 7, 8\), but the model was fitted to images of shape \(1, 8, 8\)"
+    ):
         model.predict(images[:, 1:])
 
 
@@ -186,9 +188,11 @@ def test_learner_and_guidance_are_taken_by_name(blobs: Any, learner: str) -> Non
     assert model.score(x, truth) > 0.6
 
 
-def test_wrong_input_is_refused_in_words(blobs: Any, fitted: MNARClassifier) -> None:
+def test_wrong_input_is_refused_with_a_remedy(blobs: Any, fitted: MNARClassifier) -> None:
     x, y, _ = blobs
-    with pytest.raises(ValueError, match="no row has a label"):
+    with pytest.raises(
+        ValueError, match="no row has a label, and 150 of 150 rows are unlabelled; label rows of at least two classes"
+    ):
         MNARClassifier().fit(x, np.full(len(y), -1))
     with pytest.raises(ValueError, match=r"every label is of class 1, .* If -1 is a class, choose another `unlabeled`"):
         MNARClassifier().fit(x, np.where(y == 0, -1, 1))
@@ -198,9 +202,9 @@ def test_wrong_input_is_refused_in_words(blobs: Any, fitted: MNARClassifier) -> 
         fitted.predict(x[:, :1])
 
 
-def test_a_learner_named_where_every_row_has_a_label_gives_way_with_a_warning(blobs: Any) -> None:
+def test_if_every_row_has_a_label_the_named_learner_is_ignored_with_a_warning(blobs: Any) -> None:
     x, _, truth = blobs
-    with pytest.warns(UserWarning, match="plain supervised"):
+    with pytest.warns(UserWarning, match="plain supervised learning; `learner` and `guidance` are ignored"):
         model = MNARClassifier("pseudo_label", iterations=2).fit(x, truth)
     assert model._config.learner.name == "supervised"
 
@@ -212,7 +216,7 @@ def test_progress_is_printed_when_asked_for(blobs: Any, capsys: pytest.CaptureFi
 
 
 class Frame(dict[str, list[Any]]):
-    """As much of a DataFrame as is asked for, since pandas is an extra."""
+    """A stand-in for a DataFrame, because pandas is not a dependency."""
 
     @property
     def columns(self) -> list[str]:
@@ -236,7 +240,7 @@ def test_a_frame_with_text_and_holes_is_learned_by_its_columns(blobs: Any) -> No
     turned = Frame(colour=frame["colour"], always=frame["always"], width=frame["width"])
     np.testing.assert_array_equal(model.predict(frame), model.predict(turned))
     assert model.score(frame, truth) > 0.95
-    with pytest.raises(ValueError, match="a DataFrame was fitted"):
+    with pytest.raises(ValueError, match="but the model was fitted to a DataFrame"):
         model.predict(x)
 
 

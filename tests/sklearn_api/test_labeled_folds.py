@@ -1,4 +1,4 @@
-"""LabeledOnlyKFold: who is in which fold, and who counts as labelled."""
+"""LabeledOnlyKFold: which rows are in which fold, and which rows count as labelled."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ def test_it_serves_as_cv_of_scikit_learn() -> None:
     assert len(cross_val_score(Labeled(), X, Y, cv=folds)) == 3
 
 
-def test_too_few_labels_and_no_labels_at_all_are_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="2 rows have a label, too few for 5 folds"):
+def test_too_few_labels_and_no_labels_at_all_are_refused_with_a_remedy() -> None:
+    with pytest.raises(
+        ValueError,
+        match="2 rows have a label, which is too few for 5 folds; label more rows or choose a smaller n_splits",
+    ):
         next(LabeledOnlyKFold().split(X, np.where(np.arange(len(Y)) < 2, Y, -1)))
     with pytest.raises(ValueError, match="y is None"):
         next(LabeledOnlyKFold().split(X))
@@ -69,7 +72,7 @@ def test_too_few_labels_and_no_labels_at_all_are_refused_in_words() -> None:
         ([0, 9, 1], 9, [0, 1]),
     ],
 )
-def test_labels_are_all_but_the_marker_none_nan_empty_text_and_a_question_mark(
+def test_the_marker_none_nan_empty_text_and_a_question_mark_mean_no_label(
     y: Any, unlabeled: Any, labels: list[Any]
 ) -> None:
     is_labeled, found = split_labels(y, unlabeled)

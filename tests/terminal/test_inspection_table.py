@@ -22,9 +22,9 @@ INSPECTION = Inspection(
     classes=(findings("yes", 75_000, 0.75, 0.4), findings("no", 25_000, 0.25, 0.6)),
     never_labeled=(),
     probe=ProbeFindings("gradient boosting", 0.9, 0.8),
-    at_random=AtRandomTest(0.001, 50.0, "It is supposed that pigs fly."),
-    recommendation=Recommendation("pseudo_label", "simpro", "because"),
-    cannot_tell=("One thing cannot be told.",),
+    at_random=AtRandomTest(0.001, 50.0, "The rows are assumed to be independent."),
+    recommendation=Recommendation("pseudo_label", "simpro", "labels are few"),
+    cannot_tell=("One share cannot be estimated.",),
     notes=("a file was skipped",),
 )
 
@@ -107,22 +107,23 @@ def test_a_class_without_labels_is_never_labelled_and_of_unknown_share() -> None
 
 def test_the_sentences_say_what_was_found_and_what_to_do() -> None:
     text = text_of(INSPECTION)
-    assert "90.0% right, as a mean over classes 80.0% (guessing: 50.0%)" in text
-    assert "Are labels missing at random? no (p = 0.001). It is supposed that pigs fly." in text
-    assert "Recommended: --learner pseudo_label --guidance simpro: because." in text
-    assert "One thing cannot be told." in text
+    assert "an accuracy of 90.0% and a balanced accuracy of 80.0% (guessing: 50.0%)" in text
+    assert "Are labels missing at random? No (p = 0.001). The rows are assumed to be independent." in text
+    assert "Recommended: --learner pseudo_label --guidance simpro, because labels are few." in text
+    assert "One share cannot be estimated." in text
     assert "Note: a file was skipped." in text
 
 
-def test_a_probe_near_guessing_is_called_so() -> None:
-    assert "hardly tells the classes apart" not in text_of(INSPECTION)
+def test_a_probe_near_guessing_is_called_weak() -> None:
+    assert "can hardly distinguish the classes" not in text_of(INSPECTION)
     weak = replace(INSPECTION, probe=ProbeFindings("gradient boosting", 0.9, 0.55))
-    assert "hardly tells the classes apart" in text_of(weak)
+    assert "can hardly distinguish the classes" in text_of(weak)
 
 
-def test_of_many_classes_those_are_listed_whose_shares_differ_most() -> None:
+def test_with_many_classes_only_those_whose_shares_differ_most_are_listed() -> None:
     many = [findings(f"class-{i:03}", 10, 0.01, 0.05 + i / 1000) for i in range(MOST_CLASSES + 5)]
     shown = replace(INSPECTION, classes=tuple(many))
     listed = {line.split()[0] for line in lines_of(shown) if line.startswith("class-")}
     assert listed == {c.name for c in many[5:]}
-    assert "inspect.json has all" in text_of(shown)
+    assert f"Only the {MOST_CLASSES} classes" in text_of(shown)
+    assert "inspect.json has all classes" in text_of(shown)

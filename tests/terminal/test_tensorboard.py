@@ -144,7 +144,7 @@ def test_a_stage_before_and_a_baseline_are_each_written_into_the_folder_of_their
 def test_a_run_that_never_starts_leaves_nothing(tmp_path: Path, tiny: Configure, writers: list[ListingWriter]) -> None:
     (tmp_path / "config.yaml").touch()
     with (
-        pytest.raises(FileExistsError, match="holds a run already"),
+        pytest.raises(FileExistsError, match="already contains a run"),
         TensorBoard(Silent()) as board,
     ):
         new_run(tiny(), tmp_path, board)

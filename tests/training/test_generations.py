@@ -229,7 +229,7 @@ def test_a_generation_that_diverges_in_its_last_step_labels_nobody(trainer_of: M
             trainer.model.head.bias.data.fill_(math.nan)  # after its loss, which was still a number
 
     trainer.step = step  # type: ignore[method-assign]
-    with pytest.raises(Diverged, match="a parameter is not a number"):
+    with pytest.raises(Diverged, match="a parameter is not a finite number"):
         train(trainer, notes)
     assert notes.selections == {}
     assert list(notes.saved) == []
@@ -237,8 +237,8 @@ def test_a_generation_that_diverges_in_its_last_step_labels_nobody(trainer_of: M
 
 def test_generations_need_someone_to_make_fresh_models(trainer_of: MakeTrainer) -> None:
     trainer = trainer_of(*SURE_UPS, "learner.generations=2", iterations=8)
-    trainer.renew = None
-    with pytest.raises(ValueError, match="trains in generations; give the trainer `renew`"):
+    trainer.fresh_model = None
+    with pytest.raises(ValueError, match="trains in generations; pass the trainer `fresh_model`"):
         train(trainer, Notes())
 
 

@@ -1,7 +1,8 @@
-"""RandAugment's operations (Cubuk et al., 2020) on whole batches: one for each sample, in Pillow's arithmetic.
+"""The operations of RandAugment (Cubuk et al., 2020) on whole batches, in Pillow's arithmetic.
 
-Operations of a kind share their kernels: the geometric ones are one map from pixels to pixels, the mixing ones one
-mix, the others one look-up. A sample whose operation is of another kind passes through unchanged.
+Each sample of a batch has its own operation. Operations of one kind share their kernels: all geometric operations are
+one affine map of pixels, brightness, color, contrast and sharpness are one blend with another image, and the others
+are one map of grey levels. A step leaves a sample unchanged if the operation of the sample is of another kind.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-NEUTRAL = {  # the settings of a sample, at values that change nothing
+NEUTRAL = {  # all parameters of a sample, with the values that change nothing
     "angle": 0.0,  # degrees
     "shear_x": 0.0,
     "shear_y": 0.0,
     "translate_x": 0.0,  # share of the width
     "translate_y": 0.0,  # share of the height
-    "factor": 1.0,  # share of the image in a mix with black, or with one of the next three
-    "grey": 0.0,
-    "flat": 0.0,
-    "smooth": 0.0,
-    "stretch": 0.0,
-    "equalize": 0.0,
-    "bits": 8.0,
-    "threshold": 256.0,
+    "factor": 1.0,  # share of the image in a blend with black, or with the image that one of the next three selects
+    "grey": 0.0,  # 1: blend with the grey image
+    "flat": 0.0,  # 1: blend with a flat image of the mean grey level
+    "smooth": 0.0,  # 1: blend with the smoothed image
+    "stretch": 0.0,  # 1: stretch the contrast
+    "equalize": 0.0,  # 1: equalize the histogram
+    "bits": 8.0,  # bits that posterize keeps
+    "threshold": 256.0,  # solarize inverts levels from here on
 }
-RANGES: dict[str, dict[str, tuple[float, float]]] = {  # what an operation sets, at magnitude 0 and at 1
+RANGES: dict[str, dict[str, tuple[float, float]]] = {  # parameters that an operation sets, at magnitude 0 and at 1
     "identity": {},
     "auto_contrast": {"stretch": (1.0, 1.0)},
     "equalize": {"equalize": (1.0, 1.0)},
@@ -47,9 +48,9 @@ OPERATIONS = tuple(RANGES)
 
 
 class Layer(NamedTuple):
-    """One operation for each sample: what the settings come to on images of one size."""
+    """One operation for each sample, as tensors for images of a given size."""
 
-    affine: Tensor  # int32 [3,2,n,1]: where a pixel is taken from, (column, row) in 1/65536
+    affine: Tensor  # int32 [3,2,n,1]: affine map to the source (column, row) of a pixel, in 1/65536
     weights: Tensor  # float32 [4,n,1,1,1]: factor, grey, flat, smooth
     switches: Tensor  # bool [2,n,1,1,1]: stretch, equalize
     kept_bits: Tensor  # uint8 [n,1,1,1]
@@ -57,10 +58,10 @@ class Layer(NamedTuple):
 
 
 def apply_operation(images: Tensor, operation: Tensor, magnitude: Tensor) -> Tensor:
-    """One operation for each sample.
+    """Apply one operation to each sample.
 
     images       uint8 [n,c,h,w]
-    operation    int64 [n], places in `OPERATIONS`
+    operation    int64 [n], positions in `OPERATIONS`
     magnitude    float32 [n] in [0,1), mapped linearly to the operation's range in `RANGES`
     """
     table = range_table().to(images.device)
@@ -69,7 +70,7 @@ def apply_operation(images: Tensor, operation: Tensor, magnitude: Tensor) -> Ten
 
 
 def range_table() -> Tensor:
-    """`RANGES` as float64 [operations,2,settings]: the value at magnitude 0 and its growth to magnitude 1."""
+    """Return `RANGES` as float64 [operations,2,parameters]: the value at magnitude 0 and its growth to magnitude 1."""
     neutral = {setting: (value, value) for setting, value in NEUTRAL.items()}
     table = [list((neutral | ranges).values()) for ranges in RANGES.values()]
     low, high = torch.tensor(table, dtype=torch.float64).unbind(-1)
@@ -77,7 +78,10 @@ def range_table() -> Tensor:
 
 
 def layers(table: Tensor, operation: Tensor, magnitude: Tensor, height: int, width: int) -> list[Layer]:
-    """From operation and magnitude [layers,n]: small work, so all layers share its kernels."""
+    """Return one `Layer` per row of `operation` and `magnitude`, both [layers,n].
+
+    All layers are computed together because the tensors are small and each kernel launch costs time.
+    """
     low, growth = table[operation].unbind(-2)
     settings = low + growth * magnitude[..., None]
     setting = dict(zip(NEUTRAL, settings.unbind(-1), strict=True))
@@ -106,12 +110,12 @@ def layers(table: Tensor, operation: Tensor, magnitude: Tensor, height: int, wid
 
 
 def apply_layer(images: Tensor, layer: Layer) -> Tensor:
-    """Each step leaves a sample whose operation belongs to another step exactly as it is."""
+    """Apply a layer. Each step leaves a sample exactly unchanged if the sample's operation belongs to another step."""
     return _recolor(_blend(_move(images, layer), layer), layer)
 
 
 def _move(images: Tensor, layer: Layer) -> Tensor:
-    """Rotate, shear and translate: one affine map a sample."""
+    """Rotate, shear and translate: one affine map per sample."""
     row, column = grid(images)
     by_column, by_row, first_pixel = layer.affine.unbind(0)
     place = (by_column * column + (by_row * row + first_pixel)) >> 16
@@ -120,7 +124,7 @@ def _move(images: Tensor, layer: Layer) -> Tensor:
 
 
 def _blend(images: Tensor, layer: Layer) -> Tensor:
-    """Brightness, color, contrast and sharpness: a mix with a black, grey, flat or smoothed image."""
+    """Change brightness, color, contrast or sharpness by a blend with a black, grey, flat or smoothed image."""
     factor, grey, flat, smooth = layer.weights.unbind(0)
     values = images.float()
     luma = _luma(values)
@@ -130,7 +134,7 @@ def _blend(images: Tensor, layer: Layer) -> Tensor:
 
 
 def _luma(values: Tensor) -> Tensor:
-    """Grey by ITU-R 601 in 16 fractional bits; no product or sum reaches 2^24, so float32 is exact."""
+    """Return grey levels by ITU-R 601 in 16 fractional bits. No number reaches 2^24, so float32 is exact."""
     if values.shape[1] == 1:
         return values
     red, green, blue = values.unbind(1)
@@ -138,7 +142,7 @@ def _luma(values: Tensor) -> Tensor:
 
 
 def _smooth(values: Tensor) -> Tensor:
-    """The mean over each 3x3 neighbourhood, its centre counted five times; the border stays as it is."""
+    """Return the mean over each 3x3 neighbourhood, with the centre counted five times; border pixels do not change."""
     three_rows = values[..., :-2, :] + values[..., 1:-1, :] + values[..., 2:, :]
     nine = three_rows[..., :-2] + three_rows[..., 1:-1] + three_rows[..., 2:]
     smooth = values.clone()
@@ -147,9 +151,9 @@ def _smooth(values: Tensor) -> Tensor:
 
 
 def _recolor(images: Tensor, layer: Layer) -> Tensor:
-    """Auto-contrast, equalize, posterize and solarize: a new level for each level."""
+    """Auto-contrast, equalize, posterize or solarize: map each grey level to a new level."""
     stretch, equalize = layer.switches.unbind(0)
-    values = images.double()  # compiled for a CPU, torch 2.13 takes a wrong minimum of uint8
+    values = images.double()  # torch 2.13, compiled for a CPU, computes a wrong minimum of uint8
     lowest, highest = values.amin((2, 3), keepdim=True), values.amax((2, 3), keepdim=True)
     stretch = stretch & (highest > lowest)
     lowest = torch.where(stretch, lowest, 0)
@@ -157,7 +161,7 @@ def _recolor(images: Tensor, layer: Layer) -> Tensor:
     scale = torch.full_like(spread, 255) / spread  # 255 / spread would multiply by a rounded reciprocal
     images = (values * scale - lowest * scale).to(torch.uint8)
     height, width = images.shape[-2:]
-    if height * width > 255:  # with fewer pixels than levels Pillow leaves an image as it is
+    if height * width > 255:  # Pillow does not change an image with fewer pixels than levels
         images = torch.where(equalize, _equalize(images, highest), images)
     images = images & layer.kept_bits
     inverted = (images >= layer.threshold).to(torch.uint8)
@@ -165,7 +169,7 @@ def _recolor(images: Tensor, layer: Layer) -> Tensor:
 
 
 def _equalize(images: Tensor, highest: Tensor) -> Tensor:
-    """Spread the levels so that each new one holds about as many pixels, channel by channel."""
+    """Equalize the histogram of each channel: every new level has about the same number of pixels."""
     levels = images.flatten(2).long()
     one = torch.ones((), dtype=torch.int32, device=images.device)
     # Counting level v at v + 1 makes the running sum at v the number of pixels below v.
@@ -177,14 +181,14 @@ def _equalize(images: Tensor, highest: Tensor) -> Tensor:
 
 
 def grid(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Row and column of each pixel, int32 [h*w]."""
+    """Return the row and the column of each pixel, int32 [h*w]."""
     height, width = images.shape[-2:]
     pixel = torch.arange(height * width, device=images.device, dtype=torch.int32)
     return pixel // width, pixel % width
 
 
 def pixels_at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The pixel of each image at every (row, column), both int32 [n,h*w]; black outside the image."""
+    """Return the pixels of each image at the given rows and columns, int32 [n,h*w]; black outside the image."""
     channels, height, width = images.shape[1:]
     framed = F.pad(images, (1, 1, 1, 1)).flatten(2)
     rows = rows.clamp(-1, height) + 1

@@ -1,9 +1,9 @@
-"""Weak and strong views of whole image batches, on their device, with an own random draw for each sample.
+"""Weak and strong views of whole image batches on their device, with a separate random draw for each sample.
 
-Every random decision is a pure function of uniform numbers that are drawn once per view, so a view can be
-tested, compiled, captured in a CUDA graph and repeated from a saved generator state. A strong view is
-RandAugment (Cubuk et al., 2020) as FixMatch uses it: operations drawn with replacement, each at a uniform
-magnitude, then one cutout. The operations follow Pillow's arithmetic; the tests compare them pixel by pixel.
+Every random decision is a pure function of uniform numbers that are drawn once per view. So a view can be tested,
+compiled, captured in a CUDA graph, and repeated from a saved state of the generator. A strong view is RandAugment
+(Cubuk et al., 2020) as in FixMatch: operations drawn with replacement, each with a uniform magnitude, then one cutout.
+The operations follow Pillow's arithmetic; the tests compare them pixel by pixel.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ TABLE_VIEWS = ("id", "weak", "marginal")
 PADDING_MODES = ("zero", "reflect")
 ORDERS = ("strong_first", "weak_first")
 
-CROP_DRAWS = 3  # uniform numbers a sample: flip, down, right
-CUTOUT_DRAWS = 3  # side, centre across, centre down
+CROP_DRAWS = 3  # uniform numbers per sample: flip, shift down, shift right
+CUTOUT_DRAWS = 3  # uniform numbers per sample: side, column of the centre, row of the centre
 CUTOUT_COLORS = {1: (123,), 3: (125, 123, 114)}  # by number of channels
 
 
 def kind_of(view: str) -> str:
-    """ "weak2" is another draw of "weak"."""
+    """Return the kind of a view: "weak" for "weak2", which is a second draw of the weak view."""
     return view.rstrip("0123456789")
 
 
 def crop_and_flip(images: Tensor, uniforms: Tensor, *, padding: int, padding_mode: str, flip: bool) -> Tensor:
-    """Mirror an image or not, then cut a window of its size out of it with `padding` pixels all round.
+    """Mirror half of the images if `flip` is set, pad every image by `padding` pixels, and crop it at random.
 
-    Cropping first and mirroring then has the same distribution, so there is one order.
+    A crop has the size of the image. Cropping before mirroring would give the same distribution, so there is only this
+    order.
     """
     height, width = images.shape[-2:]
     if padding_mode == "reflect" and padding >= min(height, width):
@@ -56,10 +57,10 @@ def crop_and_flip(images: Tensor, uniforms: Tensor, *, padding: int, padding_mod
 
 
 def cutout(images: Tensor, uniforms: Tensor, *, largest: float = 0.5, fill: Tensor) -> Tensor:
-    """Paint one square, its side at most `largest` of the width, in the colour `fill` (uint8 [c]).
+    """Paint one square in the colour `fill` (uint8 [c]); its side is at most `largest` of the width.
 
-    Its centre is uniform over the image. Where it would stick out at the top or left it is shifted inside; at
-    the bottom or right it is cut. Both end pixels are painted, as by Pillow's rectangle.
+    The centre is uniform over the image. A square that would cross the top or left edge is shifted inside; at the
+    bottom or right edge it is cut off. The pixels at both ends are painted, as in Pillow's rectangle.
     """
     height, width = images.shape[-2:]
     side, across, down = uniforms.double()[:, :, None].unbind(1)
@@ -77,14 +78,17 @@ def cutout(images: Tensor, uniforms: Tensor, *, largest: float = 0.5, fill: Tens
 class Augment(nn.Module):
     """Views of uint8 image batches, normalised to float32 in channels-last memory.
 
-    Views are "id" (normalised only), "weak" (crop and flip) and "strong" (RandAugment and cutout beside crop
-    and flip); a trailing digit, as in "strong2", is another independent draw.
+    Views are "id" (normalised only), "weak" (crop and flip) and "strong" (crop and flip, RandAugment and cutout). A
+    trailing digit, as in "strong2", means another independent draw.
 
-    mean, std     of each channel, of values in 0..1; one of each for grey images, three for colour
-    operations    how many operations of RandAugment
-    cutout        the largest side of the cutout, as a share of the width
-    order         "strong_first": RandAugment and cutout, then crop and flip (CIFAR); "weak_first": the other
-                  way round (mini-ImageNet, with padding=10 and padding_mode="reflect")
+    mean, std       per channel, for values in 0..1: one value for grey images, three for colour images
+    padding         largest shift of the crop, in pixels
+    padding_mode    "zero" (black) or "reflect": what fills the padding
+    flip            whether half of the images are mirrored
+    operations      number of RandAugment operations
+    cutout          largest side of the cutout, as a share of the width
+    order           "strong_first": RandAugment and cutout, then crop and flip (CIFAR); "weak_first": the reverse order
+                    (mini-ImageNet, with padding=10 and padding_mode="reflect")
     """
 
     mean: Tensor
@@ -108,15 +112,15 @@ class Augment(nn.Module):
         if len(mean) not in CUTOUT_COLORS or len(mean) != len(std):
             raise ValueError(f"got {len(mean)} means and {len(std)} stds; give 1 of each (grey) or 3 (colour)")
         if min(std) <= 0:
-            raise ValueError(f"std must be positive in every channel, got {tuple(std)}")
+            raise ValueError(f"std is {tuple(std)}; it must be positive in every channel. Use 1 for a constant channel")
         if padding < 0:
-            raise ValueError(f"padding must be 0 or more, got {padding}")
+            raise ValueError(f"padding is {padding}; it must be 0 or more pixels. Choose e.g. padding=4")
         if padding_mode not in PADDING_MODES:
             raise ValueError(f"unknown padding_mode {padding_mode!r}; choose from {PADDING_MODES}")
         if operations < 0:
-            raise ValueError(f"operations must be 0 or more, got {operations}")
+            raise ValueError(f"operations is {operations}; it must be 0 or more. Choose e.g. operations=3")
         if not 0 <= cutout <= 1:
-            raise ValueError(f"cutout must be a share of the width in 0..1, got {cutout}")
+            raise ValueError(f"cutout is {cutout}; it is a share of the width in 0..1. Choose e.g. cutout=0.5")
         if order not in ORDERS:
             raise ValueError(f"unknown order {order!r}; choose from {ORDERS}")
         self.padding = padding
@@ -125,7 +129,7 @@ class Augment(nn.Module):
         self.operations = operations
         self.cutout = cutout
         self.order = order
-        # In grey levels, 0..255, so that normalising is one subtraction and one division.
+        # In grey levels 0..255, so that normalisation is one subtraction and one division.
         self.register_buffer("mean", 255 * torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(-1, 1, 1), persistent=False)
         fill = torch.tensor(CUTOUT_COLORS[len(mean)], dtype=torch.uint8)
@@ -133,13 +137,16 @@ class Augment(nn.Module):
         self.register_buffer("range_table", range_table(), persistent=False)
 
     def forward(self, images: Tensor, view: str) -> Tensor:
+        """Return a view of uint8 images [n, channels, height, width] as float32 of the same shape."""
         kind = kind_of(view)
         if kind not in VIEWS:
-            raise ValueError(f"unknown view {view!r}; choose from {VIEWS}, or a further draw such as 'weak2'")
+            raise ValueError(f"unknown view {view!r}; choose from {VIEWS}, or another draw such as 'weak2'")
         channels = len(self.fill)
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != channels:
-            found = f"{images.dtype} {list(images.shape)}"
-            raise ValueError(f"expected uint8 images [n, {channels}, height, width], got {found}")
+            raise ValueError(
+                f"the images are {images.dtype} {list(images.shape)}; "
+                f"they must be uint8 [n, {channels}, height, width]. Convert them first"
+            )
         if kind == "weak":
             images = self._weak(images, self._draw(images, CROP_DRAWS))
         elif kind == "strong":
@@ -168,10 +175,10 @@ class Augment(nn.Module):
 
 
 class Standardize(nn.Module):
-    """The views of a table's rows, standardised. A table has no strong view.
+    """Views of table rows, standardised. A table has no strong view.
 
-    "id" and "weak" are the rows themselves. "marginal" is their strangers: each cell is drawn from its column of
-    `rows`, the table, without regard to the cells beside it.
+    "id" and "weak" are the rows themselves. "marginal" is a random row: each cell is drawn from the same column of the
+    table `rows`, independently of the other cells.
     """
 
     mean: Tensor
@@ -185,6 +192,7 @@ class Standardize(nn.Module):
         self.register_buffer("rows", rows, persistent=False)
 
     def forward(self, rows: Tensor, view: str) -> Tensor:
+        """Return a view of rows [n, features] as float32 of the same shape."""
         if view not in TABLE_VIEWS:
             raise ValueError(
                 f"a table has no {view!r} view, only {list(TABLE_VIEWS)}; "
@@ -197,11 +205,13 @@ class Standardize(nn.Module):
 
     def _marginal(self, rows: Tensor) -> Tensor:
         if self.rows is None:
-            raise ValueError("the 'marginal' view draws from the whole table; give it: Standardize(mean, std, rows)")
+            raise ValueError(
+                "the 'marginal' view draws from the whole table; give the table: Standardize(mean, std, rows)"
+            )
         donor = torch.randint(len(self.rows), rows.shape, device=rows.device)
         return self.rows.gather(0, donor)
 
 
 def _whole(uniforms: Tensor, count: int) -> Tensor:
-    """Uniform numbers in [0,1) -> uniform integers in 0..count-1."""
+    """Turn uniform numbers in [0,1) into uniform integers in 0..count-1."""
     return (uniforms * count).int()

@@ -16,7 +16,7 @@ import torch
 
 from mnar.bench.cell import Cell, choose, first_like
 from mnar.bench.parallel import check_reusable, num_cores, run_all
-from mnar.bench.run_result import FAILED, RunResult, in_a_line, keep_result, kept_result, note_failure, result_of
+from mnar.bench.run_result import FAILED, RunResult, in_one_line, keep_result, kept_result, note_failure, result_of
 from mnar.config import RunConfig
 from mnar.recipes import RECIPES, configure
 from mnar.run import RunFolder
@@ -139,7 +139,7 @@ class Bench:
             try:
                 result = results[path] = result_of(path, config)
             except (ValueError, FileExistsError) as error:  # damaged, or another run: it does not hide the others
-                result, results[path], failures[path] = None, None, in_a_line(error)
+                result, results[path], failures[path] = None, None, in_one_line(error)
             if (reason := path.with_suffix(FAILED)).exists() and not (result and result.is_done):
                 failures.setdefault(path, reason.read_text().partition("\n")[0])
         return [

@@ -1,4 +1,4 @@
-"""A cell of the paper's tables: a recipe with its runs."""
+"""A cell of the paper's tables: one recipe with its runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mnar.training.evaluation import Headline
 
 @dataclass(frozen=True)
 class Cell:
-    """A recipe with its runs, and why some of them are missing."""
+    """A recipe, the results of its runs, and the reasons why runs failed."""
 
     name: str
     recipe: Recipe
     folders: dict[int, Path]  # by seed
-    results: tuple[RunResult, ...]  # of the runs that have been evaluated
+    results: tuple[RunResult, ...]  # one for each run that has been evaluated
     failures: dict[int, str]  # by seed
 
     @property
@@ -34,17 +34,17 @@ class Cell:
 
     @property
     def counted(self) -> tuple[RunResult, ...]:
-        """The runs that are done; as long as there is none, all."""
+        """The results that count: those of finished runs, or all if no run is finished."""
         return tuple(result for result in self.results if result.is_done) or self.results
 
     @cached_property
     def headline(self) -> Headline[Spread] | None:
-        """Of those counted."""
-        return over_runs(result.headline for result in self.counted) if self.counted else None
+        """The headline figures of the counted runs, with their spread."""
+        return over_runs([result.headline for result in self.counted]) if self.counted else None
 
     @property
     def minutes(self) -> float | None:
-        """Of one of those counted, on average."""
+        """The average duration of a counted run."""
         return fmean(result.minutes for result in self.counted) if self.counted else None
 
     @property
@@ -54,12 +54,12 @@ class Cell:
 
     @property
     def is_shortened(self) -> bool:
-        """Whether its runs have fewer steps than the recipe asks for."""
-        return any(result.iterations < _as_it_is(self.name).train.iterations for result in self.results)
+        """Whether the runs have fewer steps than the recipe."""
+        return any(result.iterations < _recipe_config(self.name).train.iterations for result in self.results)
 
     @property
     def is_short(self) -> bool:
-        """Whether the median of some run counted reaches back over much of it."""
+        """Whether the headline evaluations of a counted run cover much of the run."""
         return any(result.is_short for result in self.counted)
 
     @property
@@ -68,16 +68,16 @@ class Cell:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether some run is neither done nor failed."""
+        """Whether a run is neither finished nor failed."""
         return self.num_done + len(self.failures) < len(self.folders)
 
     @property
     def missing(self) -> str:
-        """What is not done yet, in words; empty if nothing."""
+        """The runs that are not finished and how far they are, as text; empty if all are finished."""
         reached = {result.seed: f"seed {result.seed} at step {result.step:,}" for result in self.results}
         done = {result.seed for result in self.results if result.is_done}
         waiting = {
-            seed: f"seed {seed} {'before its first evaluation' if (path / CONFIG).exists() else 'not begun'}"
+            seed: f"seed {seed} {'before its first evaluation' if (path / CONFIG).exists() else 'not started'}"
             for seed, path in self.folders.items()
         }
         failed = {seed: f"seed {seed} failed" for seed in self.failures}
@@ -86,7 +86,7 @@ class Cell:
 
 
 def choose(patterns: Iterable[str]) -> list[str]:
-    """Recipes by name, by pattern ("table1/cifar10-*"), or all below a name ("table1"), in the order of the list."""
+    """The recipes with these names, patterns ("table1/cifar10-*") or tables ("table1"), in the order of the list."""
     chosen: set[str] = set()
     for pattern in patterns:
         below = f"{pattern.rstrip('/')}/"
@@ -95,7 +95,9 @@ def choose(patterns: Iterable[str]) -> list[str]:
             raise no_recipe(pattern, [*TITLES, *RECIPES])
         chosen.update(found)
     if not chosen:
-        raise ValueError('no recipe was named; `mnar list recipes` has all, and "table1" means a whole table')
+        raise ValueError(
+            'no recipe was named; `mnar list recipes` shows them all, and "table1" selects a whole table'
+        )
     return [name for name in RECIPES if name in chosen]
 
 
@@ -103,17 +105,17 @@ def choose(patterns: Iterable[str]) -> list[str]:
 def first_like(name: str) -> str:
     """The first recipe with the same configuration as this one."""
     parts = _parts(name)
-    namesakes = [other for other in RECIPES if _parts(other) == parts]
-    return next(other for other in namesakes if other == name or _as_it_is(other) == _as_it_is(name))
+    candidates = [other for other in RECIPES if _parts(other) == parts]
+    return next(other for other in candidates if other == name or _recipe_config(other) == _recipe_config(name))
 
 
 @cache
-def _as_it_is(name: str) -> RunConfig:
+def _recipe_config(name: str) -> RunConfig:
     return configure(recipe=name)
 
 
 @cache
 def _parts(name: str) -> tuple[Any, ...]:
-    """What two recipes share if they are the same run; cheaper to compare than configurations."""
+    """The parts of a recipe. Equal runs have equal parts, which are cheaper to compare than configurations."""
     sections = RECIPES[name].sections
     return tuple(sections.get(section, {}).get("name") for section in ("dataset", "protocol", "learner", "guidance"))

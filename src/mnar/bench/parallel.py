@@ -1,25 +1,25 @@
-"""Many runs, one process a core: what is done stays, what was cut off goes on."""
+"""Train many runs at the same time, each in a process of its own.
+
+Finished runs are kept and interrupted runs are resumed. Because no two runs share a process, a run that fails, that is
+killed or that leaves the GPU in a bad state affects no other run.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import signal
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
+from mnar.bench.child_process import PATIENCE, ChildProcess, ProcessKilled
 from mnar.config import RunConfig
 from mnar.report import write_run_report
 from mnar.run import RunFolder, new_run, resume_run
@@ -29,9 +29,8 @@ from mnar.run.stopping import StopFlag, stopping_on_signals
 from mnar.training.trainer import Interrupted
 
 OnFailure = Callable[[Path, Exception], None]
-LEAST_SECONDS = 30.0  # of a turn: less is spent on starting
-PATIENCE = 60.0  # seconds for a run to save that belongs to somebody who was killed
-STOPPED = "stopped; go on with the same command"
+LEAST_SECONDS = 30.0  # the shortest turn; the start of the process takes a few seconds of it
+STOPPED = "stopped; run the same command again to continue"
 
 
 def run_all(
@@ -42,17 +41,21 @@ def run_all(
     seconds: float | None = None,
     on_failure: OnFailure | None = None,
 ) -> int:
-    """Train each configuration into its folder; returns how many were done already. `on_progress` gets a share.
+    """Train each configuration into its folder; return how many runs were already finished.
 
-    Within `seconds`, runs share the time equally, those that are behind first, and what is not done then is saved to
-    be gone on with. A run that fails ends them all, unless there is an `on_failure` to be told.
+    on_progress      called several times per second with the share of all steps that are done
+    num_processes    number of runs that are trained at the same time; one per core if not given
+    seconds          time limit that the runs share equally. The runs that are furthest behind start first. Runs that
+                     are not finished in time are saved, and the next call resumes them.
+    on_failure       called with the folder and the error of every run that fails. Without it, the first failure stops
+                     all runs and is raised.
     """
-    on_failure = _raise if on_failure is None else on_failure
+    on_failure = on_failure or _raise
     missing = {path: config for path, config in configs.items() if not (path / MODEL).exists()}
     for path, config in configs.items():
         try:
             check_reusable(path, config)
-        except ValueError as error:  # its configuration is damaged
+        except ValueError as error:  # the configuration in the folder is damaged
             on_failure(path, error)
             missing.pop(path, None)
     num_done = sum((path / MODEL).exists() for path in configs)
@@ -60,16 +63,16 @@ def run_all(
         with stopping_on_signals() as stop:
             runs = _Runs(missing, num_processes or num_cores(), seconds, on_failure)
             total = sum(config.train.iterations for config in configs.values())
-            runs.go(stop, lambda: on_progress(1 - runs.steps_left / total))
+            runs.train(stop, lambda: on_progress(1 - runs.steps_left / total))
     else:
         on_progress(1.0)
     return num_done
 
 
 class Turn(NamedTuple):
-    """A run that is being trained, and for how long."""
+    """The process that trains a run now, for a number of seconds or until the run is finished."""
 
-    path: Path
+    process: ChildProcess
     began: float
     seconds: float | None
 
@@ -78,111 +81,88 @@ class Turn(NamedTuple):
 
 
 class _Runs:
-    """Those that wait for their turn, and those that are being trained."""
+    """The runs that wait for a turn and the runs that have their turn."""
 
     def __init__(
         self, configs: Mapping[Path, RunConfig], num_processes: int, seconds: float | None, on_failure: OnFailure
     ) -> None:
         self.configs, self.on_failure = configs, on_failure
         self.steps = {path: steps_done(path, config) for path, config in configs.items()}
-        by_share = sorted(configs, key=lambda path: self.steps[path] / configs[path].train.iterations)
-        self.waiting = deque(by_share if seconds else configs)
-        self.training: dict[Future[None], Turn] = {}
-        self.had_a_turn: list[Path] = []  # and are not done
-        self.broke: set[Path] = set()  # were being trained when a process was killed; each is tried again, alone
-        self.pool_is_spent = False
+        furthest_behind_first = sorted(configs, key=lambda path: self.steps[path] / configs[path].train.iterations)
+        self.waiting = deque(furthest_behind_first if seconds else configs)
+        self.turns: dict[Path, Turn] = {}
+        self.unfinished: list[Path] = []  # runs whose turn is over
+        self.killed: set[Path] = set()  # runs whose process was killed once; their second turn is without other runs
         self.num_processes = max(1, min(num_processes, len(configs)))
-        self.until = None if seconds is None else time.monotonic() + seconds  # no clock that can be set
-        self.strangers = active_children()
+        self.until = None if seconds is None else time.monotonic() + seconds
 
     @property
     def steps_left(self) -> int:
         return sum(config.train.iterations - self.steps[path] for path, config in self.configs.items())
 
-    def go(self, stop: StopFlag, report: Callable[[], None]) -> None:
-        pool = _new_pool(self.num_processes)
+    def train(self, stop: StopFlag, report: Callable[[], None]) -> None:
         try:
-            while self.waiting or self.training:
+            while self.waiting or self.turns:
                 if stop.is_set:
                     raise Interrupted(STOPPED)
-                self.steps |= {t.path: steps_done(t.path, self.configs[t.path]) for t in self.training.values()}
-                try:
-                    self._collect()
-                    if self.pool_is_spent and not self.training:
-                        pool = self._renewed(pool)
-                    self._submit(pool)
-                except BrokenProcessPool:
-                    self._suspect(turn.path for turn in self.training.values())
-                    self.training.clear()
-                    pool = self._renewed(pool)
+                self._collect()
+                self._start()
                 report()
-                if self.training:
+                if self.turns:
                     time.sleep(0.3)
-            pool.shutdown()
-        except BaseException:
-            self._end(pool)
-            raise
+        finally:
+            self._end_turns()
 
-    def _submit(self, pool: ProcessPoolExecutor) -> None:
-        while self.waiting and not self.pool_is_spent:
-            path = self.waiting[0]
-            alone = path in self.broke or any(turn.path in self.broke for turn in self.training.values())
-            if len(self.training) >= (1 if alone else self.num_processes):
+    def _collect(self) -> None:
+        """Handle the runs whose process has ended."""
+        for path, turn in list(self.turns.items()):
+            has_ended = (
+                turn.process.has_ended()
+            )  # before the steps, so that the steps of an ended run are the last ones
+            self.steps[path] = steps_done(path, self.configs[path])
+            if has_ended:
+                del self.turns[path]
+                self._settle(path, turn.process.error)
+        if self.until is not None and not self.waiting and self.until - time.monotonic() > LEAST_SECONDS:
+            self.waiting.extend(self.unfinished)  # other runs did not need all of their time
+            self.unfinished.clear()
+
+    def _settle(self, path: Path, error: Exception | None) -> None:
+        if isinstance(error, Interrupted):
+            if self.until is None:
+                raise Interrupted(STOPPED)  # a signal stopped the run, not a time limit
+            self.unfinished.append(path)
+        elif isinstance(error, ProcessKilled) and path not in self.killed:
+            self.killed.add(path)  # perhaps the runs needed too much memory together
+            self.waiting.append(path)
+        elif error is not None:
+            self.on_failure(path, error)
+
+    def _start(self) -> None:
+        """Start processes for the runs that wait, as far as the number of processes and the time allow."""
+        while self.waiting:
+            must_be_alone = not self.killed.isdisjoint([self.waiting[0], *self.turns])
+            if len(self.turns) >= (1 if must_be_alone else self.num_processes):
                 return
-            seconds = self._seconds_for_one()
+            seconds, began = self._seconds_for_one(), time.monotonic()
+            path = self.waiting.popleft()
             if seconds is None or seconds > 0:
-                with _workers_deaf_to_ctrl_c():
-                    future = pool.submit(_run, self.configs[path], path, seconds)
-                self.training[future] = Turn(path, time.monotonic(), seconds)
-            self.waiting.popleft()  # not before: a broken pool refuses it
+                until = None if seconds is None else began + seconds  # all processes have the same monotonic clock
+                self.turns[path] = Turn(ChildProcess(train_one, self.configs[path], path, until), began, seconds)
 
     def _seconds_for_one(self) -> float | None:
-        """An equal share of the time that is left, if there is a limit."""
+        """An equal share of the time that is left, if there is a time limit."""
         if self.until is None:
             return None
         now = time.monotonic()
-        left, num_staying = self.until - now, sum(not turn.is_about_to_end(now) for turn in self.training.values())
+        left, num_staying = self.until - now, sum(not turn.is_about_to_end(now) for turn in self.turns.values())
         num_rounds = math.ceil((len(self.waiting) + num_staying) / self.num_processes)
         return min(left, max(LEAST_SECONDS, left / num_rounds))
 
-    def _collect(self) -> None:
-        for future in [future for future in self.training if future.done()]:
-            error = future.exception()
-            if isinstance(error, BrokenProcessPool):
-                raise error
-            path = self.training.pop(future).path
-            self.steps[path] = steps_done(path, self.configs[path])  # it may have ended since they were read
-            if isinstance(error, Interrupted | KeyboardInterrupt):
-                if self.until is None:
-                    raise Interrupted(STOPPED)
-                self.had_a_turn.append(path)
-            elif error is not None:
-                self.on_failure(path, error if isinstance(error, Exception) else RuntimeError(repr(error)))
-                self.pool_is_spent = torch.cuda.is_available()  # a CUDA error can outlive its run
-        if self.until is not None and not self.waiting and self.until - time.monotonic() > LEAST_SECONDS:
-            self.waiting.extend(self.had_a_turn)  # others did not need all of theirs
-            self.had_a_turn.clear()
-
-    def _suspect(self, paths: Iterable[Path]) -> None:
-        """Nobody knows whose process it was that was killed: whoever it happens to twice, the second time alone."""
-        for path in paths:
-            if path in self.broke:
-                reason = "its process was killed, perhaps for want of memory; choose a smaller batch or fewer processes"
-                self.on_failure(path, RuntimeError(reason))
-            else:
-                self.broke.add(path)
-                self.waiting.append(path)
-
-    def _renewed(self, pool: ProcessPoolExecutor) -> ProcessPoolExecutor:
-        self._end(pool)
-        self.pool_is_spent = False
-        return _new_pool(self.num_processes)
-
-    def _end(self, pool: ProcessPoolExecutor) -> None:
-        pool.shutdown(wait=False, cancel_futures=True)
-        while workers := [child for child in active_children() if child not in self.strangers]:
-            for worker in workers:
-                worker.terminate()  # a run that is asked to stop saves first; asked again, as it may go on to another
+    def _end_turns(self) -> None:
+        while running := [turn.process for turn in self.turns.values() if not turn.process.has_ended()]:
+            for process in running:
+                process.terminate()  # the run saves first. Again and again, because pretraining may end, too
             time.sleep(0.1)
 
 
@@ -190,88 +170,46 @@ def _raise(path: Path, error: Exception) -> None:
     raise error
 
 
-def _new_pool(num_processes: int) -> ProcessPoolExecutor:
-    # Fresh interpreters: a fork of a process that has used torch's threads can hang.
-    return ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=_begin_work, initargs=(os.getpid(),))
-
-
-@contextmanager
-def _workers_deaf_to_ctrl_c() -> Iterator[None]:
-    """A terminal tells all processes, and the parent will: a worker that begins now inherits the block."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_is_training = threading.Lock()  # of a worker: held as long as it trains
-
-
-def _begin_work(parent: int) -> None:
-    """End with the parent: nobody would ask for more once it has been killed."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os.kill(os.getpid(), signal.SIGTERM)  # a run that is asked to stop saves first
-        _is_training.acquire(timeout=PATIENCE)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _run(config: RunConfig, path: Path, seconds: float | None) -> None:
+def train_one(config: RunConfig, path: Path, until: float | None) -> None:
+    """Train a new run or resume an interrupted run: the work of one process."""
     torch.set_num_threads(1)
-    until = None if seconds is None else time.monotonic() + seconds
-    with _is_training:
-        _wait_for_last_owner(path)
-        if (path / CONFIG).exists():
-            engine = [f"engine.{name}={json.dumps(value)}" for name, value in asdict(config.engine).items()]
-            resume_run(
-                path,
-                root=config.dataset.options.get("root"),
-                settings=engine,
-                until=until,
-                on_finished=write_run_report,
-            )
-        else:
-            new_run(config, path, until=until, on_finished=write_run_report)
+    _wait_for_last_owner(path)
+    if (path / CONFIG).exists():
+        root = config.dataset.options.get("root")
+        engine = [f"engine.{name}={json.dumps(value)}" for name, value in asdict(config.engine).items()]
+        resume_run(path, root=root, settings=engine, until=until, on_finished=write_run_report)
+    else:
+        new_run(config, path, until=until, on_finished=write_run_report)
 
 
 def _wait_for_last_owner(path: Path) -> None:
-    """The worker of somebody who was killed may still be saving."""
-    given_up = time.monotonic() + PATIENCE
-    while path.is_dir():
-        try:
-            with locked(path):
-                return
-        except InUse:
-            if time.monotonic() > given_up:
-                raise
-            time.sleep(1)
+    """Wait for the lock of the folder: a process whose parent was killed may still be saving the run."""
+    for _ in range(PATIENCE if path.is_dir() else 0):
+        with suppress(InUse), locked(path):
+            return
+        time.sleep(1)
 
 
 def steps_done(path: Path, config: RunConfig) -> int:
-    """As far as the run was saved."""
-    if (path / MODEL).exists():
-        return config.train.iterations  # though it may have ended early
-    return RunFolder(path).saved_step()
+    """The step of the newest checkpoint. A finished run counts all its steps, even after early stopping."""
+    return config.train.iterations if (path / MODEL).exists() else RunFolder(path).saved_step()
 
 
 def num_cores() -> int:
-    """Those this process may use, where the system tells."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_reusable(path: Path, config: RunConfig) -> None:
+    """Raise an error if the folder contains a run that differs from `config`, or a run without its configuration."""
     if not (path / CONFIG).exists():
         if left := next((name for name in (MODEL, STATE, METRICS) if (path / name).exists()), None):
-            remedy = f"put it back, or remove {path} and train the run again"
-            raise ValueError(f"{path / CONFIG} is missing, though {left} is there; {remedy}")
+            remedy = f"restore it, or remove {path} to train the run again"
+            raise ValueError(f"{path / CONFIG} is missing, although {left} is there; {remedy}")
         return
     differences = RunFolder(path).config().differences(config)
     if differences:
         raise FileExistsError(
-            f"{path} holds a run with other settings ({'; '.join(differences)}); give those it has, or another --out"
+            f"{path} holds a run with other settings ({'; '.join(differences)}); "
+            "use the settings of that run, or choose another --out"
         )

@@ -1,90 +1,98 @@
-"""Cells in words, ours beside the paper's: what the terminal and the files of a bench have in common."""
+"""The rows of a bench's tables, our results beside the paper's: shared by the terminal and the result files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from mnar.bench.cell import Cell
 from mnar.recipes import TITLES
-from mnar.report import OF_SHORT_RUNS
-from mnar.training.evaluation import HEADLINE_EVALUATIONS, Headline
+from mnar.report import ABOUT_SHORT_RUNS
+from mnar.training.evaluation import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
+from mnar.training.metrics import headline_metrics
 
 NONE = "–"
 HOW_TO_READ = (
-    f"Accuracy and GM (geometric mean of the recalls): median of the last {HEADLINE_EVALUATIONS} evaluations (of all, "
-    "where a run has fewer), mean ± sd over n seeds; best on test picks the evaluation by the test set itself."
+    f"Scores are medians of the last {HEADLINE_EVALUATIONS} evaluations (of all evaluations, if a run has fewer), "
+    "mean ± standard deviation over n seeds. GM is the geometric mean of the recalls. Best on test chooses the "
+    "evaluation by the test set itself."
 )
 AFTER_A_FAILURE = (
-    "Once the cause is mended, the same command goes on; to train a run anew, remove its folder (runs/RECIPE/seed-N) "
-    "first."
+    "After the cause is fixed, the same command continues. To train a run from the start, remove its folder "
+    "(runs/RECIPE/seed-N) first."
 )
+SHORT_TITLES = {"geometric_mean": "GM"}  # where the title of a metric is too long for a column
+SETTING, METHOD = "setting", "method"
 
 
-class CellRow(NamedTuple):
-    """A cell in words; accuracy is the median of the last 20 evaluations, GM likewise."""
-
-    setting: str
-    method: str
-    accuracy: str
-    paper: str
-    geometric_mean: str
-    paper_gm: str
-    final: str
-    best_on_test: str
-    n: str
-    minutes: str
-    images_per_second: str
+def paper_column(metric: str) -> str:
+    return f"paper_{metric}"
 
 
-HEADINGS = CellRow(
-    "setting", "method", "accuracy, %", "paper", "GM, %", "paper", "final", "best on test", "n", "minutes", "images/s"
-)
+# The columns of a table: name and heading.
+HEADINGS: dict[str, str] = {
+    SETTING: "setting",
+    METHOD: "method",
+    **{
+        column: heading
+        for metric in headline_metrics()
+        for column, heading in (
+            (metric.name, f"{SHORT_TITLES.get(metric.name, metric.title)}, %"),
+            (paper_column(metric.name), "paper"),
+        )
+    },
+    FINAL: "final",
+    BEST: "best on test",
+    "n": "n",
+    "minutes": "minutes",
+    "images_per_second": "images/s",
+}
 
 
-def row(cell: Cell) -> CellRow:
+def row(cell: Cell) -> dict[str, str]:
+    """One cell as text, by column, in the order of `HEADINGS`."""
     _, setting, method = cell.name.split("/", 2)
-    percents = [spread.percent for spread in cell.headline] if cell.headline else [NONE] * len(Headline._fields)
-    percent = Headline(*percents)
-    return CellRow(
-        setting=setting,
-        method=method,
-        accuracy=percent.accuracy_median_last_20,
-        paper=cell.recipe.printed,
-        geometric_mean=percent.geometric_mean,
-        paper_gm=cell.recipe.printed_geometric_mean,
-        final=percent.accuracy_final,
-        best_on_test=percent.accuracy_best_on_test,
-        n=str(len(cell.counted)) if cell.num_done == len(cell.folders) else f"{cell.num_done} of {len(cell.folders)}",
-        minutes=NONE if cell.minutes is None else _number(cell.minutes),
-        images_per_second=f"{cell.images_per_second:,.0f}" if cell.images_per_second else NONE,
-    )
+    percent = {name: spread.percent for name, spread in (cell.headline or {}).items()}
+    num_seeds = len(cell.folders)
+    cells = {
+        SETTING: setting,
+        METHOD: method,
+        FINAL: percent.get(FINAL, NONE),
+        BEST: percent.get(BEST, NONE),
+        "n": str(len(cell.counted)) if cell.num_done == num_seeds else f"{cell.num_done} of {num_seeds}",
+        "minutes": NONE if cell.minutes is None else _two_digits(cell.minutes),
+        "images_per_second": f"{cell.images_per_second:,.0f}" if cell.images_per_second else NONE,
+    }
+    for metric in headline_metrics():
+        cells[metric.name] = percent.get(headline_name(metric.name), NONE)
+        cells[paper_column(metric.name)] = cell.recipe.printed_metric(metric.name)
+    return {column: cells[column] for column in HEADINGS}
 
 
-def _number(value: float) -> str:
-    """With at least two digits that count."""
+def _two_digits(value: float) -> str:
+    """At least two significant digits."""
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def how_to_read(cells: Iterable[Cell]) -> str:
-    return f"{HOW_TO_READ} {OF_SHORT_RUNS}" if any(cell.is_short for cell in cells) else HOW_TO_READ
+    return f"{HOW_TO_READ} {ABOUT_SHORT_RUNS}" if any(cell.is_short for cell in cells) else HOW_TO_READ
 
 
 def by_table(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """By title, in the order of the tables."""
+    """The cells by the title of their table, in the order of the tables."""
     tables: dict[str, list[Cell]] = {}
     for cell in cells:
         tables.setdefault(TITLES[cell.table], []).append(cell)
     return tables
 
 
-def filled_columns(rows: Sequence[CellRow]) -> list[str]:
-    """Those in which some row has something."""
-    return [column for column in CellRow._fields[2:] if any(getattr(line, column) != NONE for line in rows)]
+def filled_columns(rows: Sequence[dict[str, str]]) -> list[str]:
+    """The columns after setting and method in which at least one row has a value, in order."""
+    columns = [column for column in HEADINGS if column not in (SETTING, METHOD)]
+    return [column for column in columns if any(line[column] != NONE for line in rows)]
 
 
 def what_is_missing(cells: Sequence[Cell]) -> list[str]:
-    """What is not done, each reason why something failed, once, and what to do about it."""
+    """The unfinished runs, each reason of a failure once, and the remedy."""
     reasons: dict[str, list[str]] = {}
     for cell in cells:
         for reason in dict.fromkeys(cell.failures.values()):
@@ -95,7 +103,7 @@ def what_is_missing(cells: Sequence[Cell]) -> list[str]:
 
 
 def notes(cells: Iterable[Cell]) -> dict[str, list[str]]:
-    """What to know before quoting the paper's figures, and for which cells."""
+    """Remarks on the paper's figures, each with the cells that it belongs to."""
     named: dict[str, list[str]] = {}
     for cell in cells:
         if cell.recipe.note:
@@ -104,12 +112,12 @@ def notes(cells: Iterable[Cell]) -> dict[str, list[str]]:
 
 
 def circumstances(cells: Sequence[Cell]) -> str:
-    """Steps, hardware and commits of all runs."""
+    """Steps, hardware and commits of all runs, in one line."""
     runs = [result for cell in cells for result in cell.results]
     steps = sorted({result.iterations for result in runs})
     devices = sorted({result.device for result in runs})
     commits = sorted({result.commit for result in runs if result.commit})
-    shorter = " (shorter than the recipes' own)" if any(cell.is_shortened for cell in cells) else ""
+    shorter = " (fewer than in the recipes)" if any(cell.is_shortened for cell in cells) else ""
     words = [f"steps: {', '.join(f'{n:,}' for n in steps)}{shorter}" if steps else "", *devices]
     words += [f"commit {', '.join(commits)}" if commits else ""]
     return "; ".join(word for word in words if word)

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in their published Python layout, or as .npz parts."""
+"""Load CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) from the published Python files or from .npz parts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ telephone television tiger tractor train trout tulip turtle wardrobe whale willo
 
 
 def cifar10(root: Path | None = None) -> DataSet:
+    """Return CIFAR-10. `root` is the data folder, or the folder that contains the files themselves."""
     batches = tuple(f"data_batch_{number}" for number in range(1, 6))
     files = locate(
         "cifar10",
         root,
         Layout("cifar-10-batches-py", (*batches, "test_batch")),
         Layout("cifar-10-batches-py", ("cifar10-part*.npz",)),
-        built_by="unpack cifar-10-python.tar.gz of its authors there",
+        how_to_get="unpack the authors' cifar-10-python.tar.gz there",
     )
     return _data_set(
         files,
@@ -49,12 +50,13 @@ def cifar10(root: Path | None = None) -> DataSet:
 
 
 def cifar100(root: Path | None = None) -> DataSet:
+    """Return CIFAR-100 with its 100 fine labels. `root` is as in `cifar10`."""
     files = locate(
         "cifar100",
         root,
         Layout("cifar-100-python", ("train", "test")),
         Layout("cifar-100-python", ("cifar100-part*.npz",)),
-        built_by="unpack cifar-100-python.tar.gz of its authors there",
+        how_to_get="unpack the authors' cifar-100-python.tar.gz there",
     )
     return _data_set(
         files,
@@ -72,7 +74,7 @@ def _data_set(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> DataSet:
-    """`mean` and `std` are in grey levels, 0..255."""
+    """Read the files and check them. `mean` and `std` are in grey levels, 0..255."""
     num_classes = len(class_names)
     if files[0].suffix == ".npz":
         train, test = _from_parts(files, num_classes)
@@ -93,6 +95,7 @@ def _data_set(
 
 
 def _from_parts(files: list[Path], num_classes: int) -> tuple[list[Pair], list[Pair]]:
+    """Return the training pairs and the test pairs of the .npz parts, in the order of the files."""
     train, test = [], []
     for path in files:
         arrays = read_npz(path)
@@ -102,21 +105,27 @@ def _from_parts(files: list[Path], num_classes: int) -> tuple[list[Pair], list[P
             test.append(_pair(arrays, "test_x", "test_y", path, num_classes))
     if not (train and test):
         raise ValueError(
-            f"{files[0]} to {files[-1].name} hold {len(train)} training and {len(test)} test parts; "
-            "both are needed: x, y and test_x, test_y"
+            f"{files[0]} to {files[-1].name} contain {len(train)} training and {len(test)} test parts, but both kinds "
+            "are needed; add parts with the arrays x, y and with test_x, test_y"
         )
     return train, test
 
 
 def _pair(entries: Mapping[str, Any], x_key: str, y_key: str, source: Path, num_classes: int) -> Pair:
-    """Images as [n, 3, 32, 32] and their labels, both checked."""
+    """Return the images as [n, 3, 32, 32] and their labels, after checking both."""
     for key in (x_key, y_key):
         if key not in entries:
-            raise ValueError(f"{source} has no {key!r}, only {sorted(entries)}; get it again")
+            raise ValueError(f"{source} has no {key!r}, only {sorted(entries)}; get a new copy of the file")
     images = np.asarray(entries[x_key])
     labels = class_labels(entries[y_key], f"{source}: {y_key}", num_classes)
     if images.dtype != np.uint8 or images.shape[1:] not in ((3 * 32 * 32,), (3, 32, 32)):
-        raise ValueError(f"{source}: {x_key} has type {images.dtype} and shape {images.shape}, not uint8 of 3x32x32")
+        raise ValueError(
+            f"{source}: {x_key} has type {images.dtype} and shape {images.shape}, but CIFAR images are uint8 of "
+            "3x32x32; get a new copy of the file"
+        )
     if len(images) != len(labels):
-        raise ValueError(f"{source} has {len(images)} images and {len(labels)} labels; get it again")
+        raise ValueError(
+            f"{source} has {len(images)} images and {len(labels)} labels, but needs one label per image; "
+            "get a new copy of the file"
+        )
     return images.reshape(-1, 3, 32, 32), labels

@@ -1,7 +1,7 @@
-"""Reads the pickles that CIFAR is published as, without letting them call anything.
+"""Read the pickle files in which CIFAR is published, without running any code that a pickle names.
 
-A pickle names the functions that rebuild its objects. Here numpy's are replaced by two inert records, every
-other name is refused, and the bytes become an array only after the file has been read to its end.
+A pickle names the functions that rebuild its objects. This reader replaces numpy's functions by two classes that only
+store their arguments, and refuses every other name. The bytes become an array only after the whole file has been read.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import numpy.typing as npt
 
 
 class PickledDtype:
+    """Stands in for numpy.dtype, and accepts the type of bytes only."""
+
     def __init__(self, code: str, *flags: object) -> None:
         if code != "u1":
-            raise pickle.UnpicklingError(f"it holds an array of {code!r}, not of bytes")
+            raise pickle.UnpicklingError(f"the pickle contains an array of {code!r} instead of bytes")
 
     def __setstate__(self, state: object) -> None:
         pass
 
 
 class PickledArray:
+    """Stands in for numpy.ndarray, and stores the shape and the bytes of the array."""
+
     def __init__(self, *arguments: object) -> None:
         pass
 
@@ -31,7 +35,7 @@ class PickledArray:
         _, self.shape, _, self.by_column, self.content = state
 
     def array(self) -> npt.NDArray[np.uint8]:
-        # Python 2 strings, which the official files hold, arrive as latin-1 text
+        # The official files contain Python 2 strings, which arrive as latin-1 text.
         content = self.content.encode("latin-1") if isinstance(self.content, str) else self.content
         return np.frombuffer(content, np.uint8).reshape(self.shape, order="F" if self.by_column else "C")
 
@@ -45,17 +49,21 @@ STAND_INS = {
 
 
 class PlainUnpickler(pickle.Unpickler):
+    """An unpickler that looks up the names in `STAND_INS` only."""
+
     def find_class(self, module: str, name: str) -> type:
         if (module, name) not in STAND_INS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which CIFAR does not need; nothing was run")
+            raise pickle.UnpicklingError(
+                f"the pickle asks for {module}.{name}, which CIFAR does not need; nothing was run"
+            )
         return STAND_INS[module, name]
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """A dictionary of byte arrays, lists, texts and numbers, or an error that names the file."""
+    """Return the pickled dictionary of byte arrays, lists, texts and numbers, or raise an error that names the file."""
     try:
         with path.open("rb") as file:
             entries = PlainUnpickler(file, encoding="latin-1").load()
         return {key: value.array() if isinstance(value, PickledArray) else value for key, value in entries.items()}
-    except Exception as error:  # a damaged pickle can fail in any way
-        raise ValueError(f"{path} is not a whole CIFAR file ({error}); get it again") from error
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise ValueError(f"{path} is not a complete CIFAR file ({error}); get a new copy of the file") from error

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1,797 real images of 8x8 pixels that need no download."""
+"""Load the handwritten digits of scikit-learn: 1,797 real images of 8x8 pixels that need no download."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mnar.datasets.statistics import mean_and_std
 from mnar.types import DataSet
 
 NUM_TEST = 500
-TEST_SEED = 0  # one test set for all runs, whatever their seed
+TEST_SEED = 0  # all runs share one test set, whatever their own seed
 
 
 def digits(root: Path | None = None) -> DataSet:
-    """`root` is not used: the images come with scikit-learn."""
-    # imported here because it takes a second, which `mnar list` need not wait for
+    """Return the digits as grey images. `root` is not used, because the images come with scikit-learn."""
+    # Importing scikit-learn takes a second, and `mnar list` does not need it.
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

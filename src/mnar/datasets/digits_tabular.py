@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits as a table of 64 grey levels, which needs no download."""
+"""Load the handwritten digits of scikit-learn as a table of 64 grey levels; no download is needed."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from mnar.types import DataSet
 
 
 def digits_tabular(root: Path | None = None) -> DataSet:
-    """`root` is not used: the rows come with scikit-learn."""
+    """Return the digits as a table. `root` is not used, because the digits come with scikit-learn."""
     return pixel_table(digits(root))

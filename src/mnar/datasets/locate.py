@@ -1,4 +1,4 @@
-"""Where the files of a data set are looked for."""
+"""Find the files of a data set in the data folder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import NamedTuple
 
 
 class Layout(NamedTuple):
-    folder: str  # under the data folder, which may also be this folder itself
-    files: tuple[str, ...]  # names or glob patterns; each must be there
+    """One way in which the files of a data set can be stored."""
+
+    folder: str  # a folder in the data folder; the user may also name this folder itself as the data folder
+    files: tuple[str, ...]  # file names or glob patterns; a layout is complete if each of them matches a file
 
 
-def locate(dataset: str, root: Path | None, *layouts: Layout, built_by: str) -> list[Path]:
-    """The files of the first layout that is complete, in its order; `built_by` says how to come by them."""
-    named, root = root is not None, Path("data" if root is None else root)
+def locate(dataset: str, root: Path | None, *layouts: Layout, how_to_get: str) -> list[Path]:
+    """Return the files of the first complete layout, in the order of the layout.
+
+    `root` is the data folder that the user named, or None for the folder data/. The error message for missing
+    files includes `how_to_get`, which tells the user how to get them.
+    """
+    is_named, root = root is not None, Path("data" if root is None else root)
     missing: list[Path] = []
     for layout in layouts:
         for folder in (root / layout.folder, root):
@@ -23,13 +29,14 @@ def locate(dataset: str, root: Path | None, *layouts: Layout, built_by: str) -> 
             missing += [folder / pattern for pattern, paths in zip(layout.files, found, strict=True) if not paths]
     expected = " or ".join(f"{layout.folder}/ with {', '.join(layout.files)}" for layout in layouts)
     looked_for = "".join(f"\n  {path}" for path in missing)
-    where = f"is not in {root}" if named else "was looked for in the folder data, since --data names no other"
+    where = f"is not in {root}" if is_named else "was looked for in the folder data, since --data names no other"
     there_is_none = "" if root.exists() else " (there is no such folder)"
     raise FileNotFoundError(
-        f"data set {dataset!r} {where}{there_is_none}: expected {expected}. "
-        f"Name the folder that has it with --data; to build it, {built_by}.\nLooked for and did not find:{looked_for}"
+        f"data set {dataset!r} {where}{there_is_none}: the folder must contain {expected}. Name the right folder with "
+        f"--data. If you do not have the files, {how_to_get}.\nThese files were not found:{looked_for}"
     )
 
 
 def _in_order(folder: Path, pattern: str) -> list[Path]:
-    return sorted(folder.glob(pattern), key=lambda path: (len(path.name), path.name))  # part2 before part10
+    """Return the files that match, sorted so that part2 comes before part10."""
+    return sorted(folder.glob(pattern), key=lambda path: (len(path.name), path.name))

@@ -1,4 +1,4 @@
-"""MNIST as a table of 784 grey levels."""
+"""Load MNIST as a table of 784 grey levels."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ from mnar.types import DataSet
 
 
 def mnist_tabular(root: Path | None = None) -> DataSet:
+    """Return MNIST as a table. `root` is as in `mnist`."""
     return pixel_table(mnist(root))

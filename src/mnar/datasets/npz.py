@@ -1,4 +1,4 @@
-"""Somebody's own data in one .npz file: x_train, y_train, x_test, y_test, and perhaps class_names."""
+"""Load fully labelled data from one .npz file with x_train, y_train, x_test, y_test and, optionally, class_names."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ NEEDED = ("x_train", "y_train", "x_test", "y_test")
 
 
 def npz(root: Path | None = None) -> DataSet:
-    """Images are uint8 [n, h, w], [n, h, w, c] or [n, c, h, w]; tables are numbers [n, features]."""
+    """Return the data of the .npz file `root`.
+
+    Images are uint8 [n, h, w], [n, h, w, c] or [n, c, h, w]; tables are numbers [n, features].
+    """
     if root is None or not Path(root).is_file():
         raise FileNotFoundError(
-            f"data set 'npz' is one .npz file with {', '.join(NEEDED)}; looked for {root}; name the file with --data"
+            f"data set 'npz' is one .npz file with {', '.join(NEEDED)}, but {root} is not a file; name the file with "
+            "--data"
         )
     path = Path(root)
     arrays = read_npz(path)
     missing = [name for name in NEEDED if name not in arrays]
     if missing:
-        raise ValueError(f"{path} has no {', '.join(missing)}, only {sorted(arrays)}; name the arrays {NEEDED}")
+        raise ValueError(f"{path} has no {', '.join(missing)}, only {sorted(arrays)}; call the arrays {NEEDED}")
 
     train_x, test_x = (samples(arrays[name], f"{path}: {name}") for name in ("x_train", "x_test"))
     if train_x.shape[1:] != test_x.shape[1:]:
         raise ValueError(
             f"{path}: a sample has shape {train_x.shape[1:]} in x_train and {test_x.shape[1:]} in x_test; "
-            "make them the same"
+            "give both arrays the same shape per sample"
         )
     class_names = _class_names(arrays, path)
     train_y = class_labels(arrays["y_train"], f"{path}: y_train", len(class_names))
@@ -54,6 +58,7 @@ def npz(root: Path | None = None) -> DataSet:
 
 
 def _class_names(arrays: dict[str, npt.NDArray[Any]], path: Path) -> tuple[str, ...]:
+    """Return the class names that the file contains, or else the numbers up to the largest training label."""
     if "class_names" in arrays:
         return tuple(str(name) for name in arrays["class_names"])
     labels = class_labels(arrays["y_train"], f"{path}: y_train")

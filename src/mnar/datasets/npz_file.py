@@ -1,4 +1,4 @@
-"""Arrays in an .npz file, and the shapes that samples may have there."""
+"""Read the arrays of an .npz file, and bring samples into one of two layouts."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-CHANNELS = (1, 3)  # grey or colour; a transparency channel must be dropped first
+CHANNELS = (1, 3)  # grey or colour; the user must drop a transparency channel
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of the file; one that would have to be unpickled is refused."""
+    """Return all arrays of the file. An array of Python objects is an error: unpickling it could run code."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"{path} is not a whole .npz file of plain arrays ({error}); write it again with numpy.savez"
+            f"{path} is not a complete .npz file of plain arrays ({error}); write the file again with numpy.savez"
         ) from error
 
 
 def samples(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """Images as [n, c, h, w], a table as float32."""
+    """Return images as uint8 [n, c, h, w] and a table as float32 [n, features].
+
+    `name` is what an error message calls the array.
+    """
     if values.ndim == 0 or len(values) == 0:
-        raise ValueError(f"{name} has no rows; give one sample or more")
+        raise ValueError(f"{name} has no rows; give at least one sample")
     if values.ndim == 2:
         return _features(values, name)
     if values.dtype != np.uint8:
@@ -45,11 +48,14 @@ def samples(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
 
 
 def _features(values: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
+    """Return a table as float32, or raise an error that names the first cell that is not a finite number."""
     if values.dtype.kind not in "iuf":
         raise ValueError(f"{name} has type {values.dtype}; give a table of numbers")
     table = np.ascontiguousarray(values, dtype=np.float32)
     finite = np.isfinite(table)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise ValueError(f"{name}[{row}, {column}] is {values[row, column]}; fill it in or leave the row out")
+        raise ValueError(
+            f"{name}[{row}, {column}] is {values[row, column]}, not a finite number; fill in the cell or remove the row"
+        )
     return table

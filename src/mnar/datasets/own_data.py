@@ -1,4 +1,4 @@
-"""People's own half-labelled data as a training set, with some labels held out to score by."""
+"""Turn the user's own half-labelled data into a data set, with some labels held out to score the model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mnar.datasets.user_files.arrays import tensor_of
 from mnar.datasets.user_files.table_encoder import TableEncoder
 from mnar.types import DataSet
 
-HELD_OUT = -2  # in train_y: a label that is kept from training; its sample is not unlabelled data either
-FEWEST_OF_A_CLASS = 5  # labels, for one of them to be held out
-FEWEST_HELD_OUT = 20  # fewer tell nothing
-SEED = 0  # the same labels are held out in all runs
-WHOLE_BYTES = 2**28  # up to here all of the samples go into the fingerprint; of more, some
+HELD_OUT = -2  # in train_y: the label is held out, and the sample is not in the unlabelled pool either
+MIN_LABELS_OF_CLASS = 5  # a class with fewer labels keeps all of them for training
+MIN_HELD_OUT = 20  # a score on fewer labels says nothing, so none are held out then
+SEED = 0  # all runs hold out the same labels
+MAX_HASHED_BYTES = 2**28  # the fingerprint covers all samples up to this size, and evenly spaced samples above
 
 
 def own_data(
@@ -32,7 +32,11 @@ def own_data(
     features: Path | None = None,
     held_out: float = 0.2,
 ) -> DataSet:
-    """`held_out` is the share of the labels to score by; see `mnar.datasets.user_files.read_data` for the others."""
+    """Read the user's data at `root` and return a data set.
+
+    `held_out` is the share of the labels that is kept back from training to score the model. The other options are
+    those of `mnar.datasets.user_files.read_data`.
+    """
     if root is None:
         raise FileNotFoundError("data set 'own_data' is a folder or a file of yours; name it: `mnar train DATA`")
     data = read_data(root, label=label, ignore=ignore, unlabeled=unlabeled, size=size, features=features)
@@ -40,8 +44,12 @@ def own_data(
 
 
 def as_data_set(data: PartlyLabeled, *, held_out: float = 0.2) -> DataSet:
+    """Return a data set of all samples. Its test set is the samples whose labels are held out from training.
+
+    If there are too few labels to hold any out, or if `held_out` is 0, the test set is all labelled samples.
+    """
     if not 0 <= held_out < 1:
-        raise ValueError(f"held_out is {held_out}; the share of the labels to score by lies in [0, 1)")
+        raise ValueError(f"held_out is {held_out}; choose a share of the labels that lies in [0, 1), e.g. 0.2")
     encoder: TableEncoder | None = None
     if isinstance(data.x, Table):
         encoder = TableEncoder.fit(data.x)
@@ -51,22 +59,22 @@ def as_data_set(data: PartlyLabeled, *, held_out: float = 0.2) -> DataSet:
     samples = tensor_of(x)
     mean, std = mean_and_std(samples)
 
-    scored = held_out_rows(data.y, held_out)
-    is_held_out = len(scored) > 0
+    test_rows = held_out_rows(data.y, held_out)
+    is_held_out = len(test_rows) > 0
     targets = data.y.copy()
     if is_held_out:
-        targets[scored] = HELD_OUT
-        note = f"scored on {len(scored)} labels held out, which have the labels' class mix and not the pool's"
+        targets[test_rows] = HELD_OUT
+        note = f"scored on {len(test_rows)} labels held out, which have the labels' class mix and not the pool's"
     else:
-        scored = np.flatnonzero(data.is_labeled)
-        note = "scored on the labels trained on, which flatters the model"
+        test_rows = np.flatnonzero(data.is_labeled)
+        note = "scored on the same labels that the model is trained on, so the scores are too high"
         if held_out:
             note = f"too few labels to hold any out: {note}"
     return DataSet(
         train_x=samples,
         train_y=torch.from_numpy(targets),
-        test_x=samples[torch.from_numpy(scored)],
-        test_y=torch.from_numpy(data.y[scored]),
+        test_x=samples[torch.from_numpy(test_rows)],
+        test_y=torch.from_numpy(data.y[test_rows]),
         class_names=data.class_names,
         mean=mean,
         std=std,
@@ -79,18 +87,24 @@ def as_data_set(data: PartlyLabeled, *, held_out: float = 0.2) -> DataSet:
 
 
 def held_out_rows(y: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.int64]:
-    """A share of the labels of each class that has enough of them; none where that would be too few."""
+    """Draw the rows whose labels are held out: a share of the labels of each class, in ascending order.
+
+    A class with fewer than 5 labels gives none. If all classes together give fewer than 20, no row is returned.
+    """
     rng = np.random.default_rng(SEED)
     drawn = [np.zeros(0, dtype=np.int64)]
     for label in range(int(y.max(initial=-1)) + 1):
         members = np.flatnonzero(y == label)
-        num_drawn = round(share * len(members)) if len(members) >= FEWEST_OF_A_CLASS else 0
+        num_drawn = round(share * len(members)) if len(members) >= MIN_LABELS_OF_CLASS else 0
         drawn.append(rng.choice(members, num_drawn, replace=False))
     rows = np.sort(np.concatenate(drawn))
-    return rows if len(rows) >= FEWEST_HELD_OUT else rows[:0]
+    return rows if len(rows) >= MIN_HELD_OUT else rows[:0]
 
 
 def _fingerprint(y: npt.NDArray[np.int64], x: npt.NDArray[np.generic], class_names: tuple[str, ...]) -> str:
-    some = x if x.nbytes <= WHOLE_BYTES else x[:: -(-x.nbytes // WHOLE_BYTES)]
-    checksum = zlib.crc32(np.ascontiguousarray(some).data, zlib.crc32(y.data, zlib.crc32(repr(class_names).encode())))
+    """Return the number of rows and a checksum, by which a resumed run checks that its data have not changed."""
+    every = max(1, -(-x.nbytes // MAX_HASHED_BYTES))  # the quotient is rounded up
+    checksum = zlib.crc32(repr(class_names).encode())
+    checksum = zlib.crc32(y.data, checksum)
+    checksum = zlib.crc32(np.ascontiguousarray(x[::every]).data, checksum)
     return f"{len(y)}-{checksum:08x}"

@@ -1,4 +1,4 @@
-"""Images as a table: a row of grey levels in 0..1 for each, and nothing said of which are neighbours."""
+"""Turn images into a table: one row per image, one column per pixel, and no information on which are neighbours."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from mnar.types import DataSet
 
 
 def pixel_table(images: DataSet) -> DataSet:
+    """Return the data set in which each image is a row of grey levels in 0..1."""
     train_x, test_x = _rows(images.train_x), _rows(images.test_x)
     num_features = train_x.shape[1]
     # Mean 0 and std 1 leave the features as they are: VIME reconstructs values in 0..1.

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of a training set, for whitening."""
+"""Compute the mean and the standard deviation of a training set, which models use to whiten their inputs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CHUNK_BYTES = 2**24  # read at a time, so that a set in a memory-mapped file may be larger than memory
+CHUNK_BYTES = 2**24  # samples are read in chunks, because a memory-mapped file may be larger than the memory
 
 
 def mean_and_std(train_x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Per channel, of values in 0..1 (uint8 images), or per feature (tables)."""
+    """Return mean and standard deviation: per channel of values in 0..1 (uint8 images), or per feature (tables)."""
     mean, variance = _image_moments(train_x) if train_x.dtype == torch.uint8 else _table_moments(train_x)
     std = variance.sqrt()
     std[std == 0] = 1.0  # a constant channel is only centred
@@ -19,7 +19,10 @@ def mean_and_std(train_x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def _image_moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """From a histogram of the 256 grey levels: exact, and without a copy of the images as floats."""
+    """Return mean and variance per channel, computed from a histogram of the 256 grey levels.
+
+    The histogram is exact, and needs no copy of the images as floats.
+    """
     level = torch.arange(256, dtype=torch.float64) / 255
     histogram = torch.zeros(images.shape[1], 256, dtype=torch.int64)
     for chunk in _chunks(images):
@@ -31,16 +34,19 @@ def _image_moments(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _table_moments(table: Tensor) -> tuple[Tensor, Tensor]:
-    """Moments of one chunk after the other, put together (Chan et al., 1979): sums of squares would cancel."""
+    """Return mean and variance per feature, combined from chunks (Chan et al., 1979).
+
+    Sums of squares would lose digits by cancellation where the mean is large.
+    """
     mean, variance = torch.zeros(2, table.shape[1], dtype=torch.float64)
     num_rows = 0
     for chunk in _chunks(table):
         variance_here, mean_here = torch.var_mean(chunk.double(), dim=0, correction=0)
         num_rows += len(chunk)
         share = len(chunk) / num_rows
-        apart = mean_here - mean
-        mean = mean + share * apart
-        variance = (1 - share) * variance + share * variance_here + share * (1 - share) * apart**2
+        difference = mean_here - mean
+        mean = mean + share * difference
+        variance = (1 - share) * variance + share * variance_here + share * (1 - share) * difference**2
     return mean, variance
 
 

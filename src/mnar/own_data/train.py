@@ -31,13 +31,13 @@ from mnar.types import DataSet
 
 BASELINE = "supervised"  # the folder of the labels-only baseline, inside the run folder
 PREDICTIONS = "predictions.csv"
-CLEARLY = 2.0  # standard errors
+CLEARLY = 2.0  # a difference counts as shown if it is larger than this many standard errors
 
 OnStage = Callable[[str, int, int], None]  # called with the name of a stage, the items done and their total
 
 
 class Verdict(NamedTuple):
-    """Whether the unlabelled samples helped: balanced accuracies on the held-out labels, and the conclusion."""
+    """Whether the unlabelled samples helped: balanced accuracies on the held-out labels, and the conclusion as text."""
 
     with_pool: float
     labels_alone: float
@@ -101,16 +101,17 @@ def train_own_data(config: RunConfig, folder: Path, display: Display, data: Data
 def resume_own_data(
     folder: Path, display: Display, *, root: Path | None = None, settings: Sequence[str] = ()
 ) -> Verdict | None:
-    """Continue `train_own_data` where it stopped; `root` and `settings` are as in `resume_run`."""
+    """Continue `train_own_data` where it stopped. `root` and `settings` have the same meaning as in `resume_run`."""
     data = load_data(RunFolder(folder).config().with_engine(settings), root)
     resume_run(folder, display, data=data, settings=settings, on_finished=write_run_report)
     return finish(folder, display, data, settings=settings)
 
 
 def finish(folder: Path, display: Display, data: DataSet, *, settings: Sequence[str] = ()) -> Verdict | None:
-    """After the main run: train the labels-only baseline, compare, and label the pool. A second call continues.
+    """Finish a trained run: train the labels-only baseline, predict labels for the pool, and compare the two models.
 
-    A run that uses the labels alone has no baseline, so there is no verdict.
+    A second call continues where the first one stopped. A run that uses only the labels (learner "supervised") needs
+    no baseline, so the result is None.
     """
     config, baseline = RunFolder(folder).config(), RunFolder(folder / BASELINE)
     is_compared = config.learner.name != "supervised"

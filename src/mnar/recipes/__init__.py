@@ -1,4 +1,8 @@
-"""Named configurations, one for each cell of the paper's tables, and how they become complete."""
+"""Named configurations, one for each cell of the paper's tables, and the function that completes a configuration.
+
+`RECIPES` has every `Recipe` by name, and `TITLES` the title of every table. `ClassScores` are printed scores per class.
+`configure` turns a recipe or the user's options into a `RunConfig`. `no_recipe` makes the error for an unknown name.
+"""
 
 from mnar.recipes.configure import configure
 from mnar.recipes.recipe import ClassScores, Recipe

@@ -1,4 +1,4 @@
-"""What a command line makes of a recipe, and of what was chosen beside it: a complete configuration."""
+"""Build a complete configuration from a recipe, the options of the command line and the defaults."""
 
 from __future__ import annotations
 
@@ -36,16 +36,19 @@ def configure(
     settings: Iterable[str] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """A complete configuration.
+    """Return a complete configuration.
 
-    The data set's defaults, then the learner's, then the recipe, then what was chosen by name, then --set. `defaults`
-    come after the data set's.
+    Later layers override earlier ones: the defaults of the data set, `defaults`, the defaults of the learner, the
+    recipe, the parts chosen by name, the other arguments, and finally `settings` (the --set options).
     """
     cell = _recipe(recipe).sections if recipe else {}
     parsed = [parse_setting(setting) for setting in settings]
     for section, option, value in parsed:
         if (section, option) == ("train", "iterations") and iterations not in (None, value):
-            raise ValueError(f"--iterations is {iterations}, --set train.iterations={value}; leave one of them out")
+            raise ValueError(
+                f"--iterations is {iterations}, but --set train.iterations={value} says otherwise; "
+                "leave one of them out"
+            )
     chosen: Sections = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
     chosen |= {section: value for section, option, value in parsed if option == "name"}
     chosen = {section: _named(section, str(name)) for section, name in chosen.items() if name}
@@ -61,7 +64,8 @@ def configure(
         config, is_named="guidance" in chosen or "guidance" in cell, learner_is_named="learner" in {**cell, **chosen}
     )
     if data is not None:
-        config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})  # --resume works from any folder
+        # An absolute path, so that --resume works from any folder.
+        config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})
     if iterations is not None:
         config = _merge(config, {"train": {"iterations": iterations}})
     if seed is not None:
@@ -76,7 +80,10 @@ def configure(
 
 
 def _named(section: str, name: str) -> Sections:
-    """A part by its name; for guidances also a chain such as "distribution_alignment+prg", first things first."""
+    """Return the section of a part by its name.
+
+    A guidance may be a chain such as "distribution_alignment+prg": the guidances act from left to right.
+    """
     first, *further = [part.strip() for part in name.split("+")] if section == "guidance" else [name]
     part: Sections = {"name": first}
     for name in further:
@@ -85,19 +92,23 @@ def _named(section: str, name: str) -> Sections:
 
 
 def _name_of(section: str, *layers: Mapping[str, Any]) -> str:
-    """What a section will be, from the last layer that says."""
+    """Return the name of the part in a section: that of the last layer which has the section."""
     return next(str(layer[section]["name"]) for layer in reversed(layers) if section in layer)
 
 
 def _size_protocol(config: Sections) -> None:
+    """Set the class sizes of the protocol to fit the data set, unless they are given."""
     if "protocol" in config:
         sizes = PROTOCOL_SIZES.get(config["dataset"]["name"], {}).get(config["protocol"]["name"], {})
         config["protocol"] = {**sizes, **config["protocol"]}
 
 
 def _guide(config: Sections, *, is_named: bool, learner_is_named: bool) -> None:
-    """A learner named alone is meant as its paper has it; a guidance named beside it comes after what it has, unless
-    that is an alignment and so is this.
+    """Choose the guidance or the chain of guidances, and complete the options.
+
+    A learner that is named without a guidance gets the guidance of its own paper. A guidance that is named acts after
+    the learner's own guidance, or replaces it if the named guidance corrects class shares itself (`Guidance.aligns`).
+    A chain is used as given.
     """
     learner, guidance = config["learner"]["name"], config["guidance"]
     own = default_guidance_of(learner)
@@ -113,33 +124,33 @@ def _guide(config: Sections, *, is_named: bool, learner_is_named: bool) -> None:
 def _aligns(guidance: Sections) -> bool:
     make = GUIDANCES.get(guidance["name"], NoGuidance)
     options = {**getattr(make, "keywords", {}), **guidance}
-    return class_of(make).aligns or bool(options.get("align"))  # CReST does if it is told to
+    return class_of(make).aligns or bool(options.get("align"))  # CReST corrects class shares only with align=true
 
 
 def _with_options_of(learner: str, dataset: str, guidance: Sections) -> Sections:
-    """Each guidance of a chain as data set and learner want it, where nobody says otherwise."""
+    """Add to each guidance of a chain the default options for this data set and learner. Given options win."""
     own, wanted = default_guidance_of(learner), LEARNERS[learner].guidance_options if learner in LEARNERS else {}
     options = {**GUIDANCE_DEFAULTS.get((guidance["name"], dataset), {}), **wanted.get(guidance["name"], {})}
     options |= own if guidance["name"] == own["name"] else {}
-    after = (
+    before = (
         {"preceded_by": _with_options_of(learner, dataset, guidance["preceded_by"])}
         if "preceded_by" in guidance
         else {}
     )
-    return {**options, **guidance, **after}
+    return {**options, **guidance, **before}
 
 
 def _size_batches(config: Sections) -> None:
-    """Unlabelled samples in the learner's own proportion to the labelled ones, where nobody said how many."""
+    """Set the unlabelled batch size, unless it is given: the labelled batch size times the ratio of the learner."""
     train, learner = config.setdefault("train", {}), LEARNERS.get(config["learner"]["name"])
     if learner and "batch_unlabeled" not in train:
         batch_labeled = train.get("batch_labeled", TrainOptions.batch_labeled)
-        if isinstance(batch_labeled, int):  # what is not will be refused by its name
+        if isinstance(batch_labeled, int):  # otherwise RunConfig raises an error that names the option
             config["train"] = {**train, "batch_unlabeled": learner.unlabeled_ratio * batch_labeled}
 
 
 def _nested(option: str, value: Any) -> Sections:
-    """ "preceded_by.window" is the option `window` of the guidance `preceded_by`."""
+    """Return an option as nested sections; "preceded_by.window" is `window` of the guidance that acts before."""
     first, _, rest = option.partition(".")
     return {first: _nested(rest, value) if rest else value}
 
@@ -151,7 +162,7 @@ def _recipe(name: str) -> Recipe:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Sections:
-    """`above` over `below`. Another part in a section brings its own options, so those below it go."""
+    """Merge sections; `above` overrides `below`. If a section of `above` names another part, the old options go."""
     merged = dict(below)
     for section, options in above.items():
         old = below.get(section)

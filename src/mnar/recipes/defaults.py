@@ -1,4 +1,7 @@
-"""What each data set, learner and guidance is trained with, where it differs from the published recipe."""
+"""Default options of data sets, learners and guidances where they differ from the published recipe.
+
+The published recipe itself is the default of every constructor. `configure` merges these sections.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from mnar.learners import VimeSelf
 
 Sections = dict[str, Any]
 
-# VIME's: a thousand steps of Adam, no schedule, no average.
+# Training as in VIME's published code: a thousand steps of Adam, no schedule, no moving average.
 _TABULAR_TRAINING: Sections = {
     "iterations": 1000,
     "batch_labeled": 128,
@@ -25,17 +28,17 @@ _TABULAR_TRAINING: Sections = {
 _PIXEL_TABLE: Sections = {
     "protocol": {"name": "cadr", "gamma": 20},
     "model": {"name": "encoder_mlp"},
-    "learner": {"name": "vime", "bounded": True},  # grey levels in 0..1
+    "learner": {"name": "vime", "bounded": True},  # grey levels lie in 0..1
     "train": _TABULAR_TRAINING,
 }
 
-# What differs from the published recipe, which is the default of every constructor.
+# Options that differ for a data set.
 DATASET_DEFAULTS: dict[str, Sections] = {
     "digits": {
         "protocol": {"name": "cadr", "gamma": 20},
         "model": {"name": "small_cnn"},
         "augment": {"padding": 1, "flip": False},
-        # 900 steps, not a million: the average and its batch-norm statistics must follow faster.
+        # With 900 steps instead of a million, the moving average and its batch-norm statistics must follow faster.
         "train": {
             "iterations": 900,
             "batch_labeled": 32,
@@ -67,48 +70,52 @@ DATASET_DEFAULTS: dict[str, Sections] = {
     OWN_DATA: {"protocol": {"name": "as_labeled"}, "model": {"name": "mlp"}},
     "npz": {"protocol": {"name": "cadr", "gamma": 20}, "model": {"name": "wide_resnet"}},
 }
-# What a learner's paper does otherwise than the published recipe.
+# Options that differ in the paper of a learner.
 LEARNER_DEFAULTS: dict[str, Sections] = {
     "ups": {
         "model": {"dropout": 0.3},
         "train": {"weight_decay": 0.0, "ema": 0.0},
     },
-    # Its consistency loss wins over the labels in the end: without the early stop it forgets what it knew.
+    # In a long training the consistency loss outweighs the labels: without early stopping, VIME forgets what it learnt.
     "vime": {"model": {"name": "encoder_mlp"}, "train": {**_TABULAR_TRAINING, "validation": 0.1}},
     "vime_self": {
         "model": {"name": "encoder_mlp"},
         "train": {**_TABULAR_TRAINING, **VimeSelf.pretraining_options, "iterations": 4688, "eval_every": 4688},
     },
 }
-# What suits neither the learner elsewhere nor the data set otherwise.
+# Options for one learner on one data set.
 PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {
-    ("mixmatch", "cifar100"): {"learner": {"name": "mixmatch", "unlabeled_weight": 150.0}},  # as its paper has it
-    # Twenty networks of 45 steps would learn nothing, and with its paper's limits ever fewer classes are selected.
+    ("mixmatch", "cifar100"): {"learner": {"name": "mixmatch", "unlabeled_weight": 150.0}},  # as in its paper
+    # Twenty networks of 45 steps would learn nothing, and with the limits of the UPS paper fewer and fewer classes are
+    # selected.
     ("ups", "digits"): {
         "model": {"dropout": 0.1},
         "learner": {"name": "ups", "generations": 4, "positive_uncertainty": 0.2, "negative_uncertainty": 0.05},
         "train": {"iterations": 3600},
     },
-    # Stopped by a tenth of 40 labels, PRG ends near chance, and ten rounds over 1,297 rows make no encoder. So what
-    # docs/methods/vime.md advises for a table of one's own, on an encoder of a thousand steps; docs/suite.md.
+    # With early stopping on a tenth of 40 labels, PRG ends near chance, and ten epochs over 1,297 rows are too few for
+    # the encoder. So these are the options that docs/methods/vime.md recommends for the user's own tables, with an
+    # encoder that is trained for a thousand steps. See docs/suite.md.
     ("vime", "digits_tabular"): {
         "learner": {"name": "vime", "consistency": "ce", "pretraining_epochs": 50},
         "train": {"batch_labeled": 64, "validation": 0.0, "eval_every": 10},
     },
 }
-# What a guidance needs to know of a data set.
+# Options for one guidance on one data set.
 GUIDANCE_DEFAULTS: dict[tuple[str, str], Sections] = {
-    ("cdmad", "digits"): {"colour": "black"},  # the colour of paper without ink
+    ("cdmad", "digits"): {"colour": "black"},  # the background of these images is black
     ("cdmad", "mnist"): {"colour": "black"},
     ("darp", "cifar100"): {"every": 100, "iterations": 20},  # as its authors run it
 }
+# The run that `mnar train` starts without any option.
 DEFAULTS: Sections = {
     "dataset": {"name": "digits"},
     "learner": {"name": "fixmatch"},
     "guidance": {"name": "prg"},
 }
 
-# The largest class, labelled (n1) and unlabelled (m1), where a class holds fewer than CIFAR-10's 5,000.
+# Size of the largest class, labelled (n1) and unlabelled (m1), for data sets with fewer samples per class than the
+# 5,000 of CIFAR-10.
 PROTOCOL_SIZES: dict[str, Sections] = {
     dataset: {"own": {"m1": m1}, "balanced": {"m1": m1}, "darp": {"n1": darp_n1, "m1": darp_m1}}
     for dataset, m1, darp_n1, darp_m1 in (

@@ -1,23 +1,23 @@
-"""Every cell of the paper's tables and figures as a named configuration, with the figure printed there.
+"""A recipe for every cell of the paper's tables and figures, with the accuracy that the paper prints.
 
 Duan et al., "Towards Semi-supervised Learning with Non-random Missing Labels", ICCV 2023.
 """
 
 from __future__ import annotations
 
-from mnar.recipes.printed_table import OWN_SETTINGS, QUOTED, balanced, cadr, darp, own, recipes_of
+from mnar.recipes.printed_table import OWN_COLUMNS, QUOTED, balanced, cadr, darp, own, recipes_of
 from mnar.recipes.recipe import Recipe
 from mnar.recipes.supplement import SUPPLEMENT, SUPPLEMENT_TITLES
 
 TITLES: dict[str, str] = {
     "table1": "Table 1: accuracy under CADR's protocol",
     "table2": "Table 2: accuracy under the paper's own protocol",
-    "gm": "Table 3: geometric mean of the classes' recalls, CADR's protocol",
+    "gm": "Table 3: geometric mean of the class recalls under CADR's protocol",
     "tabular": "Table 4: accuracy on MNIST as a table",
-    "ablation": "Tables 5 and 6, Figure 7: what PRG's parts are worth",
+    "ablation": "Tables 5 and 6, Figure 7: ablations of PRG",
     "fig2": "Figure 2: pseudo-label errors with balanced and with skewed labels",
-    "fig4": "Figure 4, and the supplement's: class transitions without and with PRG",
-    "fig5": "Figure 5: pseudo-label errors and learning curves, CADR's protocol",
+    "fig4": "Figure 4 and its counterpart in the supplement: class transitions without and with PRG",
+    "fig5": "Figure 5: pseudo-label errors and learning curves under CADR's protocol",
     "fig6": "Figure 6: labelled and unlabelled data both skewed",
     **SUPPLEMENT_TITLES,
 }
@@ -26,8 +26,8 @@ _CIFAR10 = tuple(cadr("cifar10", gamma) for gamma in (20, 50, 100))
 
 
 def _table1() -> dict[str, Recipe]:
-    settings = [*_CIFAR10, *(cadr("cifar100", gamma) for gamma in (50, 100, 200))]
-    settings += [cadr("mini_imagenet", gamma) for gamma in (50, 100)]
+    columns = [*_CIFAR10, *(cadr("cifar100", gamma) for gamma in (50, 100, 200))]
+    columns += [cadr("mini_imagenet", gamma) for gamma in (50, 100)]
     text = """
 pi_model*         21.59      27.54      30.39      24.95      29.93†     33.91†     11.77      15.30
 mixmatch*         26.63      31.28      28.02      37.82      41.32†     42.92†     13.12      18.30
@@ -44,15 +44,15 @@ simmatch+prg_last 86.46±1.75 90.48±0.96 94.22±0.14 65.10±0.40 65.52±0.29 66
 """
     footnotes = {
         "*": QUOTED,
-        "†": "CADR's code keeps the ratio at 50 for all of CIFAR-100, so this may belong to another split.",
-        "‡": "The gain printed beside it, 23.37, is that of gamma 20; here it is 28.18.",
-        "§": "The text has PRG ahead of CADR across the board; here CADR, 59.53, is; of FixMatch's rows only "
-        "PRG^Last is above it.",
-        "¶": "Deviation and gain are probably swapped: 4.49, printed as the deviation, is the gain over SimMatch; 9.95 "
-        "is printed as the gain.",
-        "#": "The authors' README has one and the same 43.74 (seed 1) for three cells of mini-ImageNet.",
+        "†": "CADR's code keeps the imbalance ratio at 50 for all of CIFAR-100, so this may belong to another split.",
+        "‡": "The gain printed beside it, 23.37, is the gain at gamma 20; the gain of this cell is 28.18.",
+        "§": "The text says that PRG is ahead of CADR everywhere, but in this column CADR is ahead with 59.53; of the "
+        "rows with FixMatch only PRG^Last is above CADR.",
+        "¶": "Deviation and gain are probably swapped: the paper prints 4.49, which is the gain over SimMatch, as the "
+        "deviation, and 9.95 as the gain.",
+        "#": "The authors' README has the same 43.74 (seed 1) for three cells of mini-ImageNet.",
     }
-    return recipes_of("table1", settings, text, footnotes)
+    return recipes_of("table1", columns, text, footnotes)
 
 
 def _table2() -> dict[str, Recipe]:
@@ -63,12 +63,12 @@ fixmatch+prg      91.87±1.05 77.44±15.96† 93.93±0.16 67.86±16.98‡ 61.49�
 fixmatch+prg_last 85.66±5.93 77.85±1.86  92.80±1.44 64.00±5.02  60.41±1.01 43.80±1.71 39.84±0.05 33.17±0.52§
 """
     footnotes = {
-        "*": "Printed as a gain of 1.42 over FixMatch; it is a loss.",
-        "†": "Seeds decide: the authors' README has 93.39 for seed 1. Take five or more.",
-        "‡": "Seeds decide: the authors' README has 91.65 for seed 1. Take five or more.",
-        "§": "The supplement's table of distribution alignment has 33.10.",
+        "*": "The paper prints a gain of 1.42 over FixMatch; it is a loss.",
+        "†": "The result depends on the seed: the authors' README has 93.39 for seed 1. Use five seeds or more.",
+        "‡": "The result depends on the seed: the authors' README has 91.65 for seed 1. Use five seeds or more.",
+        "§": "The supplement's table on distribution alignment has 33.10 for the same cell.",
     }
-    return recipes_of("table2", OWN_SETTINGS, text, footnotes)
+    return recipes_of("table2", OWN_COLUMNS, text, footnotes)
 
 
 def _geometric_means() -> dict[str, Recipe]:
@@ -86,15 +86,18 @@ fixmatch+prg_last /93.35±1.10 /92.99±1.17 /93.25±0.97
 
 
 def _tabular() -> dict[str, Recipe]:
-    settings = [cadr("mnist_tabular", gamma) for gamma in (20, 50, 100)]
-    settings += [own("mnist_tabular", *sizes) for sizes in ((40, 10), (40, 20), (250, 100), (250, 200))]
+    columns = [cadr("mnist_tabular", gamma) for gamma in (20, 50, 100)]
+    columns += [own("mnist_tabular", *sizes) for sizes in ((40, 10), (40, 20), (250, 100), (250, 200))]
     text = """
 vime*          63.38±4.42  63.75±6.10  64.80±2.76  50.13±7.56  30.73±8.69  60.58±2.68  21.44±0.58
 vime+prg*      59.41±14.45 65.92±13.90 66.60±12.58 49.28±11.09 34.08±16.05 66.14±11.88 24.51±9.56
 vime+prg_last* 63.49±10.73 66.19±14.22 66.21±10.24 53.17±8.84  32.45±10.10 65.25±9.46  23.62±11.39
 """
-    footnotes = {"*": "When training ended is not said; here by a tenth of the labels, held out, as in VIME's code."}
-    return recipes_of("tabular", settings, text, footnotes)
+    footnotes = {
+        "*": "The paper does not say when training ended; here early stopping uses a tenth of the labels, held out, as "
+        "in VIME's code."
+    }
+    return recipes_of("tabular", columns, text, footnotes)
 
 
 def _ablations() -> dict[str, Recipe]:
@@ -112,62 +115,68 @@ fixmatch+prg-steps-10 82.60/80.24
     recipes |= recipes_of("ablation", _CIFAR10[:1], steps, variants={f"steps-{k}": {"steps": k} for k in (1, 2, 5, 10)})
     drawn = {f"alpha-{alpha}": {"alpha": alpha} for alpha in (0.1, 0.5, 1.0, 3.0, 10.0)}
     drawn |= {f"window-{window}": {"window": window} for window in (16, 32, 64, 128, 256)}
-    printed = {"alpha-1.0": "94.04/93.53", "window-128": "94.04/93.53"}  # PRG as it is, in Tables 5 and 6
+    printed = {"alpha-1.0": "94.04/93.53", "window-128": "94.04/93.53"}  # plain PRG, from Tables 5 and 6
     text = "\n".join(f"fixmatch+prg-{variant} {printed.get(variant, '?*')}" for variant in drawn)
-    footnotes = {"*": "The paper draws a curve without saying at which values; this one is ours."}
+    footnotes = {"*": "The paper draws a curve without naming the values of this option; this value is our choice."}
     recipes |= recipes_of("ablation", _CIFAR10[:1], text, footnotes, drawn)
     readings = {"usage-hard": {"usage": "hard"}, "empty-row-identity": {"empty_row": "identity"}}
     text = "\n".join(f"fixmatch+prg-{variant}* ?" for variant in readings)
-    footnotes = {"*": "No cell of the paper, but another reading of its method."}
+    footnotes = {"*": "This is not a cell of the paper, but another reading of its method."}
     return recipes | recipes_of("ablation", _CIFAR10[:1], text, footnotes, readings)
 
 
 def _figures() -> dict[str, Recipe]:
-    footnotes = {"*": "The paper has as many labels as (b) and (c), 72; the nearest that ten classes share is 70."}
+    footnotes = {
+        "*": "The paper uses as many labels as in (b) and (c), 72; the nearest number that ten classes can share "
+        "equally is 70."
+    }
     recipes = recipes_of("fig2", [balanced("cifar10", 70)], "fixmatch ?*", footnotes)
     table1 = _table1()
-    recipes |= _again("fig2", table1, ["cifar10-cadr-g20/fixmatch"])
+    recipes |= _cells_of_table1("fig2", table1, ["cifar10-cadr-g20/fixmatch"])
     recipes |= recipes_of("fig4", _CIFAR10[:1], "fixmatch+tracking ?")
-    recipes |= _again("fig4", table1, ["cifar10-cadr-g20/fixmatch+prg"])
-    cells = [f"{setting.name}/{method}" for setting in _CIFAR10 for method in ("fixmatch", "fixmatch+prg")]
-    return recipes | _again("fig5", table1, cells) | _figure6()
+    recipes |= _cells_of_table1("fig4", table1, ["cifar10-cadr-g20/fixmatch+prg"])
+    cells = [f"{column.name}/{method}" for column in _CIFAR10 for method in ("fixmatch", "fixmatch+prg")]
+    return recipes | _cells_of_table1("fig5", table1, cells) | _figure6()
 
 
-def _again(figure: str, table1: dict[str, Recipe], cells: list[str]) -> dict[str, Recipe]:
-    """What a figure draws of the runs in Table 1."""
+def _cells_of_table1(figure: str, table1: dict[str, Recipe], cells: list[str]) -> dict[str, Recipe]:
+    """Return the recipes of a figure that draws runs of Table 1."""
     return {f"{figure}/{cell}": table1[f"table1/{cell}"] for cell in cells}
 
 
 def _figure6() -> dict[str, Recipe]:
-    """Bars without numbers; the settings are those of the authors' README."""
-    settings = [own("cifar10", 40, 10, 2), own("cifar10", 40, 10, 5), own("cifar10", 100, 40, 5)]
-    settings += [own("cifar10", 100, 40, 10)]
+    """Return the recipes of Figure 6, which has bars without numbers; the columns are those of the authors' README."""
+    columns = [own("cifar10", 40, 10, 2), own("cifar10", 40, 10, 5), own("cifar10", 100, 40, 5)]
+    columns += [own("cifar10", 100, 40, 10)]
     text = """
 fixmatch      ?  ?  ?  ?
 fixmatch+cadr ?  ?  ?  ?
 fixmatch+prg  ?* ?† ?‡ ?§
 """
-    weights = "The paper draws a bar; the authors' README has {} for seed 1."
-    footnotes = dict(zip("*†‡§", map(weights.format, (90.25, 82.84, 79.58, 78.61)), strict=True))
-    recipes = recipes_of("fig6", settings, text, footnotes)
-    settings = [darp("cifar10", 100, gamma_u) for gamma_u in (1, 50, 150)]
-    settings += [darp("cifar10", 100, 100, reverse=True)]
+    readme = "The paper only draws a bar; the authors' README has {} for seed 1."
+    footnotes = dict(zip("*†‡§", map(readme.format, (90.25, 82.84, 79.58, 78.61)), strict=True))
+    recipes = recipes_of("fig6", columns, text, footnotes)
+    columns = [darp("cifar10", 100, gamma_u) for gamma_u in (1, 50, 150)]
+    columns += [darp("cifar10", 100, 100, reverse=True)]
     text = """
 fixmatch      ?  ?  ?  ?#
 fixmatch+darp¶ ?  ?  ?  ?#
 fixmatch+cadr ?  ?  ?  ?#
 fixmatch+prg  ?* ?† ?‡ ?§#
 """
-    footnotes = dict(zip("*†‡§", map(weights.format, (94.41, 78.28, 75.21, 80.86)), strict=True))
-    footnotes["¶"] = "Which class mix DARP was told is not said; here that of the labels."
-    footnotes["#"] = "The published code gives every class 400 labels here, by a typo; ours fall, as the paper says."
-    return recipes | recipes_of("fig6", settings, text, footnotes)
+    footnotes = dict(zip("*†‡§", map(readme.format, (94.41, 78.28, 75.21, 80.86)), strict=True))
+    footnotes["¶"] = "The paper does not say which class distribution DARP was given; here it is that of the labels."
+    footnotes["#"] = (
+        "Because of a typo, the published code gives every class 400 labels here; our label counts fall from class to "
+        "class, as the paper says."
+    )
+    return recipes | recipes_of("fig6", columns, text, footnotes)
 
 
 def _with_both_alphas(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
-    """PRG^Last as the authors' README asks for it, and beside it as the paper has it."""
-    readme = "Alpha is 3, as the authors' README asks; the paper has 1, as prg_last-alpha-1 does."
-    paper = "Alpha is 1, as in the paper; the authors' README asks for 3, as prg_last has it."
+    """Add to each recipe of PRG^Last, with alpha = 3 as in the authors' README, one with alpha = 1 as in the paper."""
+    readme = "Alpha is 3, as in the authors' README; the paper has 1, as in the recipe prg_last-alpha-1."
+    paper = "Alpha is 1, as in the paper; the authors' README has 3, as in the recipe prg_last."
     both = {}
     for name, recipe in recipes.items():
         both[name] = recipe

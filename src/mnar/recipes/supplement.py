@@ -1,8 +1,8 @@
-"""The tables of the paper's supplement as recipes."""
+"""A recipe for every cell of the tables in the paper's supplement."""
 
 from __future__ import annotations
 
-from mnar.recipes.printed_table import OWN_SETTINGS, QUOTED, balanced, cadr, recipes_of
+from mnar.recipes.printed_table import OWN_COLUMNS, QUOTED, balanced, cadr, recipes_of
 from mnar.recipes.recipe import ClassScores, Recipe
 
 SUPPLEMENT_TITLES: dict[str, str] = {
@@ -11,7 +11,7 @@ SUPPLEMENT_TITLES: dict[str, str] = {
     "precision-recall": "Supplement: precision and recall of each class during training",
     "ups": "Supplement: UPS under CADR's protocol",
     "flexmatch": "Supplement: FlexMatch under the paper's own protocol",
-    "conventional": "Supplement: the conventional setting, all balanced",
+    "conventional": "Supplement: the conventional setting, labelled and unlabelled data balanced",
 }
 
 
@@ -28,7 +28,7 @@ fixmatch+prg_last               85.66 77.85 92.80 64.00 60.41 43.80 39.84 33.10�
         "†": "The gain over FixMatch is printed as 7.069; it is 7.06.",
         "‡": "Table 2 has 33.17 for the same cell.",
     }
-    return recipes_of("da", OWN_SETTINGS, text, footnotes)
+    return recipes_of("da", OWN_COLUMNS, text, footnotes)
 
 
 def _gamma_u() -> dict[str, Recipe]:
@@ -40,14 +40,17 @@ fixmatch+cadr*                   49.38 45.27 42.30
 fixmatch+prg*                    62.43† 62.44 58.23
 """
     footnotes = {
-        "*": "By the header gamma_u is 20, 50, 100, and the authors' README runs 20; the text has 50, 100, 200.",
+        "*": "The header has gamma_u = 20, 50, 100, and the authors' README uses 20; the text has 50, 100, 200.",
         "†": "The gain over FixMatch is printed as 4.90; it is 4.89.",
     }
     return recipes_of("gamma-u", [balanced("cifar10", 40, gamma_u) for gamma_u in (20, 50, 100)], text, footnotes)
 
 
 def _precision_recall() -> dict[str, Recipe]:
-    """A line is a class: precision and recall after 30,000, 90,000 and 150,000 steps."""
+    """Return the recipes with scores per class.
+
+    A line of the text is a class: its precision and recall after 30,000, 90,000 and 150,000 steps.
+    """
     per_class = {
         "fixmatch": """
 45.21 95.22  46.89 96.72  47.93 97.80
@@ -75,9 +78,10 @@ def _precision_recall() -> dict[str, Recipe]:
 """,
     }
     footnotes = {
-        "*": "Slips, probably, classes counted from 1: class 7's recall of 8.89 at 90,000 steps (90.03 before, 94.80 "
-        "after); class 9's precision of 99.02 at 30,000 beside a recall of 0; class 3's precision before 150,000: the "
-        "classes' recall / precision add up to 10.96 at 30,000, where balanced data give 10."
+        "*": "Probably misprints (classes counted from 1): the recall of class 7 at 90,000 steps, 8.89 (90.03 before, "
+        "94.80 after); the precision of class 9 at 30,000 steps, 99.02 with a recall of 0; the precision of class 3 "
+        "before 150,000 steps, because recall / precision, summed over the classes, is 10.96 at 30,000 steps and would "
+        "be 10 with balanced data."
     }
     recipes = recipes_of("precision-recall", [cadr("cifar10", 50)], "fixmatch ?*\nfixmatch+prg ?", footnotes)
     return {
@@ -96,8 +100,8 @@ def _scores(text: str) -> dict[int, ClassScores]:
 
 def _ups() -> dict[str, Recipe]:
     footnotes = {
-        "*": "The paper keeps UPS's own network and schedule; here WRN-28-2 and twenty generations in the steps of "
-        "the other learners."
+        "*": "The paper keeps UPS's own network and schedule; here UPS trains WRN-28-2 in twenty generations, which "
+        "together take as many steps as the other learners."
     }
     return recipes_of("ups", [cadr("cifar10", 20)], "ups* 30.46\nups+prg* 32.22", footnotes)
 
@@ -108,21 +112,21 @@ flexmatch          90.86 84.53 79.13 55.40 61.49  45.26 39.45 34.18
 flexmatch+prg      92.17 88.46 93.95 69.88 65.29  50.31 41.02 36.59
 flexmatch+prg_last 91.03 89.42 92.94 67.07 64.66* 48.82 41.25 35.16
 """
-    footnotes = {"*": "Printed as a loss of 3.17 against FlexMatch; it is a gain."}
-    return recipes_of("flexmatch", OWN_SETTINGS, text, footnotes)
+    footnotes = {"*": "The paper prints a loss of 3.17 against FlexMatch; it is a gain."}
+    return recipes_of("flexmatch", OWN_COLUMNS, text, footnotes)
 
 
 def _conventional() -> dict[str, Recipe]:
-    settings = [balanced("cifar10", num_labels) for num_labels in (40, 250, 4000)]
-    settings += [balanced("cifar100", num_labels) for num_labels in (400, 2500, 10000)]
-    settings += [balanced("mini_imagenet", 1000)]
+    columns = [balanced("cifar10", num_labels) for num_labels in (40, 250, 4000)]
+    columns += [balanced("cifar100", num_labels) for num_labels in (400, 2500, 10000)]
+    columns += [balanced("mini_imagenet", 1000)]
     text = """
 fixmatch          88.61±3.35* 94.93±0.33* 95.69±0.15* 50.05±3.01* 71.36±0.24* 76.82±0.11* 39.03±0.66
 fixmatch+cadr*    94.41       94.35       95.59       52.90       70.61       76.93       -
 fixmatch+prg      94.44±0.16  94.42±0.06  95.38±0.10  52.45±3.75  70.12±0.21  76.49±0.42  47.34±1.60
 fixmatch+prg_last 93.00±0.79  94.43±0.33  95.75±0.11  48.81±0.15  70.01±0.02  77.12±0.13  48.23±0.59
 """
-    return recipes_of("conventional", settings, text, {"*": QUOTED})
+    return recipes_of("conventional", columns, text, {"*": QUOTED})
 
 
 SUPPLEMENT: dict[str, Recipe] = {

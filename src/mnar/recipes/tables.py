@@ -1,4 +1,4 @@
-"""All recipes: the paper's, and those that it does not have."""
+"""The tables of all recipes: those of the paper, and the suites of this project."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from mnar.recipes import paper, suites
 from mnar.recipes.recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {**paper.PAPER, **suites.SUITES}
-TITLES: dict[str, str] = {**paper.TITLES, **suites.TITLES}  # of the tables, by the first part of a recipe's name
+# Title of each table; the key is the first part of a recipe's name.
+TITLES: dict[str, str] = {**paper.TITLES, **suites.TITLES}
 
 
 def no_recipe(name: str, known: Sequence[str]) -> ValueError:
-    """What to say of a name that is not among those known."""
+    """Return the error for an unknown recipe name; it shows the nearest known names."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or list(known[:3])
-    return ValueError(f"no recipe is called {name!r}; nearest: {near} (`mnar list recipes` has all)")
+    return ValueError(f"no recipe is called {name!r}; nearest: {near} (`mnar list recipes` shows all recipes)")

@@ -1,4 +1,4 @@
-"""Figures across settings; None where there is nothing to compare."""
+"""Figures that compare settings; None if there is nothing to compare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mnar.report.methods import SYMBOLS, Method, Setting, differing, differing_settings, told_apart
+from mnar.report.methods import SYMBOLS, Method, Setting, differing, differing_settings, distinguished
 from mnar.report.style import (
     LINE_STYLES,
     PALETTE,
@@ -26,37 +26,40 @@ from mnar.report.style import (
 )
 from mnar.report.tables import Spread, row
 from mnar.run.reader import Run
-from mnar.training.evaluation import Headline
+from mnar.training.evaluation import Headline, headline_name
+from mnar.training.metrics import headline_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SCORES = {"accuracy_median_last_20": "Test accuracy", "geometric_mean": "Geometric mean of recalls"}
-HATCHES = dict(zip(LINE_STYLES, (None, "////", "...."), strict=True))  # for those past the end of the palette
-PALE = 0.45  # for methods none of whose runs is finished
-FEWEST_VALUES = 3  # of a setting; through two points any line goes
+HATCHES = dict(zip(LINE_STYLES, (None, "////", "...."), strict=True))  # for methods past the end of the palette
+NOT_RECORDED = Spread(np.nan, None)  # of older runs; matplotlib draws nothing for NaN
+PALE = 0.45  # opacity for methods without a finished run
+FEWEST_VALUES = 3  # values of an option; a line through two points says little
 MOST_CLASSES_WITH_NUMBERS = 12  # above the bars of half a figure's width
 
 
 @styled
 def bars_by_setting(settings: Sequence[Setting]) -> Figure | None:
-    """A group of bars a setting, a bar a method; a variant tried in one setting alone is left out."""
+    """One group of bars per setting, one bar per method. Variants that only one setting has are left out."""
     shown = _without_variants(settings)
     if len(shown) < 2 or len({method.name for setting in shown for method in setting.methods}) < 2:
         return None
     num_bars = sum(len(setting.methods) for setting in shown)
     whisker: dict[str, Any] = {"error_kw": {"linewidth": 0.8}, "capsize": 2}
-    figure, axes = panels(2, columns=2, height=1.0 + 0.15 * (num_bars + len(shown)))
-    axes[1].sharey(axes[0])
-    for panel, (key, title) in zip(axes, SCORES.items(), strict=True):
+    scores = _panel_titles()
+    figure, axes = panels(len(scores), columns=2, height=1.0 + 0.15 * (num_bars + len(shown)))
+    for panel in axes[1:]:
+        panel.sharey(axes[0])
+    for panel, (key, title) in zip(axes, scores.items(), strict=True):
         places, middles = count(), []
         for setting in shown:
             taken = [next(places) for _ in setting.methods]
             middles.append(np.mean(taken))
             next(places)  # room between groups
             for place, method in zip(taken, setting.methods, strict=True):
-                spread = getattr(row(method).headline, key)
+                spread = row(method).headline.get(key, NOT_RECORDED)
                 bar = panel.barh(place, 100 * spread.mean, 0.9, xerr=_percent_of(spread.sd), **whisker)
                 bar.set_label(method.name)
                 look = {"facecolor": method.colour, "hatch": HATCHES[method.line_style]}
@@ -68,21 +71,23 @@ def bars_by_setting(settings: Sequence[Setting]) -> Figure | None:
         panel.grid(visible=True, axis="x")
         panel.set_axisbelow(True)
     axes[0].invert_yaxis()
-    axes[1].tick_params(axis="y", labelleft=False)
+    for panel in axes[1::2]:
+        panel.tick_params(axis="y", labelleft=False)
     legend_above(figure, axes[:1])
     return figure
 
 
 @styled
 def sweeps(settings: Sequence[Setting]) -> Figure | None:
-    """Scores against each numeric setting of which runs that differ in nothing else have three values or more."""
+    """Scores against each numeric option that has three values or more among runs that differ in nothing else."""
     found = {name: lines for name in _numeric_settings(settings) if (lines := _lines(settings, name))}
     if not found:
         return None
+    scores = _panel_titles()
     figure, strips = stacked(len(found), height=3.3)
     for strip, (name, lines) in zip(strips, found.items(), strict=True):
-        axes = strip.subplots(1, 2)
-        for panel, (key, title) in zip(axes, SCORES.items(), strict=True):
+        axes = strip.subplots(1, len(scores), squeeze=False)[0]
+        for panel, (key, title) in zip(axes, scores.items(), strict=True):
             for line in lines:
                 _errors(panel, line, key)
             option = name.rpartition(".")[2]
@@ -95,7 +100,7 @@ def sweeps(settings: Sequence[Setting]) -> Figure | None:
 
 @styled
 def label_distributions(settings: Sequence[Setting]) -> Figure:
-    """Samples of each class, labelled and unlabelled: two panels, for their scales are far apart."""
+    """Labelled and unlabelled samples per class, in two panels because their scales differ."""
     runs = [setting.run for setting in settings]
     figure, axes = panels(2 * len(settings), columns=2, height=2.2 + room_for_names(runs))
     for setting, left, right in zip(settings, axes[::2], axes[1::2], strict=True):
@@ -103,14 +108,19 @@ def label_distributions(settings: Sequence[Setting]) -> Figure:
         _counts(left, run, run.split["labeled"], "labelled", PALETTE[0])
         left.set_title(f"{setting.name}: {left.get_title(loc='left')}")
         if not run.knows_the_pool:
-            right.remove()  # of own data nobody knows it
+            right.remove()  # the classes of a user's own pool are unknown
         else:
             _counts(right, run, run.split["unlabeled"], "unlabelled", PALETTE[2])
     return figure
 
 
+def _panel_titles() -> dict[str, str]:
+    """The headline figures that have a panel each, and the titles of these panels."""
+    return {headline_name(metric.name): f"Test {metric.title}" for metric in headline_metrics()}
+
+
 def _without_variants(settings: Sequence[Setting]) -> list[Setting]:
-    """Without methods of one setting alone that have namesakes, such as a sweep of one of their options."""
+    """Settings without the variants of a method that only one setting has, such as a sweep of an option."""
     tried = Counter(method.name for setting in settings for method in setting.methods)
     kept = [
         Setting(name, [method for method in methods if method.name == method.run.label or tried[method.name] > 1])
@@ -120,7 +130,7 @@ def _without_variants(settings: Sequence[Setting]) -> list[Setting]:
 
 
 class Line(NamedTuple):
-    """A method's scores along a setting."""
+    """The scores of a method along the values of an option."""
 
     name: str
     values: list[float]
@@ -131,17 +141,17 @@ class Line(NamedTuple):
 
 
 def _numeric_settings(settings: Sequence[Setting]) -> list[str]:
-    """Those that differ at all."""
+    """Numeric options that differ between the runs."""
     runs = [method.run for setting in settings for method in setting.methods]
     return [name for name in differing_settings(runs) if any(_is_number(run.method.get(name)) for run in runs)]
 
 
 def _lines(settings: Sequence[Setting], name: str) -> list[Line]:
-    """Methods that differ in this setting alone, by its value."""
+    """Groups of methods that differ in this option alone, ordered by its value."""
     along: list[tuple[dict[str, Any], dict[float, Method]]] = []
     for method in (method for setting in settings for method in setting.methods):
         everything = {**method.run.method, **method.run.setting}
-        everything.pop("dataset.name", None)  # "dataset" is that, or which of people's own
+        everything.pop("dataset.name", None)  # "dataset" already names the data set or the user's file
         value = everything.pop(name, None)
         if not _is_number(value):
             continue
@@ -155,8 +165,8 @@ def _lines(settings: Sequence[Setting], name: str) -> list[Line]:
     for rest, line in lines:
         label = _label(line)
         namesakes = [other for other, of_other in lines if _label(of_other) == label]
-        told_by = {each: rest.get(each) for each in differing(namesakes)}
-        name, style = told_apart(label, told_by), LINE_STYLES[namesakes.index(rest) % len(LINE_STYLES)]
+        differing_options = {each: rest.get(each) for each in differing(namesakes)}
+        name, style = distinguished(label, differing_options), LINE_STYLES[namesakes.index(rest) % len(LINE_STYLES)]
         headlines = [row(method).headline for method in line.values()]
         is_finished = [not method.progress for method in line.values()]
         drawn.append(Line(name, list(line), headlines, is_finished, _colour(line.values()), style))
@@ -168,12 +178,12 @@ def _label(line: Mapping[float, Method]) -> str:
 
 
 def _colour(variants: Iterable[Method]) -> str:
-    """That of the one without a further name, if it is among them."""
+    """The colour of the variant with the shortest name, which has the default options."""
     return min(variants, key=lambda method: len(method.name)).colour
 
 
 def _errors(axes: Axes, line: Line, key: str) -> None:
-    spreads = [getattr(each, key) for each in line.headlines]
+    spreads = [figures.get(key, NOT_RECORDED) for figures in line.headlines]
     means, deviations = [100 * spread.mean for spread in spreads], [_percent_of(spread.sd) for spread in spreads]
     look: dict[str, Any] = {"color": line.colour, "marker": "o", "markersize": 4}
     axes.errorbar(line.values, means, deviations, label=line.name, linestyle=line.style, capsize=2, **look)
@@ -183,7 +193,7 @@ def _errors(axes: Axes, line: Line, key: str) -> None:
 
 
 def _percent_of(deviation: float | None) -> float:
-    return np.nan if deviation is None else 100 * deviation  # of a single run there is none, and no whisker
+    return np.nan if deviation is None else 100 * deviation  # a single run has no deviation, so no whisker is drawn
 
 
 def _ticks_at(axes: Axes, values: Sequence[float]) -> None:

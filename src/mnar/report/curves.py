@@ -1,9 +1,9 @@
-"""Figures of lines over time, from the methods of one setting; None where no run recorded what it would show."""
+"""Figures of curves over time for the methods of one setting; None if no run recorded the values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from mnar.report.methods import Method
 from mnar.report.style import legend_above, panels, styled, thousands
 from mnar.run.reader import Floats, Run
+from mnar.training.metrics import Metric, headline_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,61 +25,78 @@ HEALTH = {
 
 @styled
 def learning_curves(methods: Sequence[Method]) -> Figure:
-    """Curves of all methods, and the final result of a finished learner dotted beside the guided runs of it."""
-    figure, (left, right) = panels(2, columns=2, height=3.3)
-    right.sharey(left)
-    _curves(left, methods, "test", "accuracy")
-    _curves(right, methods, "test", "geometric_mean")
-    for method in _baselines(methods):
-        for axes, key in ((left, "accuracy"), (right, "geometric_mean")):
-            final = np.mean([run.lines[-1]["test"][key] for run in method.counted])
-            axes.axhline(100 * final, color=method.colour, linestyle=":", linewidth=1)
-    left.set(title="Test accuracy", ylabel="%")
-    right.set(title="Geometric mean of recalls", ylabel="%")
-    legend_above(figure, [left])
+    """Every headline metric over time; a dotted line marks the final value of a finished learner without guidance."""
+    metrics = headline_metrics()
+    figure, axes = panels(len(metrics), columns=2, height=3.3)
+    for panel, metric in zip(axes, metrics, strict=True):
+        series_of = partial(_metric_series, metric=metric)
+        _curves(panel, methods, series_of)
+        for method in _baselines(methods):
+            if recorded := _recorded(method.counted, series_of):
+                final = np.mean([values[-1] for _, values in recorded])
+                panel.axhline(100 * final, color=method.colour, linestyle=":", linewidth=1)
+        panel.set(title=f"Test {metric.title}", ylabel="%")
+        if panel is not axes[0]:
+            panel.sharey(axes[0])
+    legend_above(figure, axes[:1])
     return figure
 
 
 def has_pseudo_label_health(method: Method) -> bool:
-    return any(_recorded(method.runs, "train", key) for key in HEALTH)
+    return any(_recorded(method.runs, partial(_log_series, key=key)) for key in HEALTH)
 
 
 @styled
 def pseudo_label_health(methods: Sequence[Method]) -> Figure | None:
-    recorded = [key for key in HEALTH if any(_recorded(method.runs, "train", key) for method in methods)]
+    series = {key: partial(_log_series, key=key) for key in HEALTH}
+    recorded = [key for key in HEALTH if any(_recorded(method.runs, series[key]) for method in methods)]
     if not recorded:
         return None
     figure, axes = panels(len(recorded), columns=2, height=3.0)
     for each, key in zip(axes, recorded, strict=True):
         title, unit = HEALTH[key]
-        _curves(each, methods, "train", key)
+        _curves(each, methods, series[key])
         each.set(title=title, ylabel=unit, ylim=(-3, 103))
     legend_above(figure, axes)
     return figure
 
 
 def _baselines(methods: Iterable[Method]) -> list[Method]:
-    """Finished learners left to themselves, where guided runs of the same stand beside them."""
+    """Finished learners without guidance that also have guided runs in the figure."""
     guided = {method.run.learner for method in methods if not method.run.is_plain}
     finished = [method for method in methods if not method.progress]
     return [method for method in finished if method.run.is_plain and method.run.learner in guided]
 
 
-def _recorded(runs: Iterable[Run], section: str, key: str) -> list[tuple[Floats, Floats]]:
-    """Steps and values of those that have any."""
-    return [series for run in runs if len((series := run.series(section, key))[0])]
+Series = tuple[Floats, Floats]  # steps and values
 
 
-def _curves(axes: Axes, methods: Iterable[Method], section: str, key: str) -> None:
-    """A thin line a seed that recorded it, and a thick one for the mean of those that count, where all have a value."""
+def _metric_series(run: Run, metric: Metric) -> Series:
+    """The values of a metric at the evaluations that recorded or determine it."""
+    values = [(line["step"], metric.value(line["test"], run.split["test"])) for line in run.lines]
+    known = np.array([pair for pair in values if pair[1] is not None], dtype=float).reshape(-1, 2)
+    return known[:, 0], known[:, 1]
+
+
+def _log_series(run: Run, key: str) -> Series:
+    return run.series("train", key)
+
+
+def _recorded(runs: Iterable[Run], series_of: Callable[[Run], Series]) -> list[Series]:
+    """Steps and values of the runs that recorded the value."""
+    return [series for run in runs if len((series := series_of(run))[0])]
+
+
+def _curves(axes: Axes, methods: Iterable[Method], series_of: Callable[[Run], Series]) -> None:
+    """A thin line per seed, and a thick line for the mean over the counted runs at the steps that all of them have."""
     for method in methods:
-        curves = _recorded(method.runs, section, key)
+        curves = _recorded(method.runs, series_of)
         if not curves:
             continue
         if len(curves) > 1:
             for steps, values in curves:
                 axes.plot(steps, 100 * values, color=method.colour, linewidth=0.6, alpha=0.45)
-        counted = _recorded(method.counted, section, key) or curves
+        counted = _recorded(method.counted, series_of) or curves
         common = reduce(np.intersect1d, [steps for steps, _ in counted])
         mean = np.mean([values[np.isin(steps, common)] for steps, values in counted], axis=0)
         marker = "o" if len(common) == 1 else None  # a line of one point cannot be seen

@@ -1,28 +1,30 @@
-"""The one-file report of one or several runs, with nothing to load and nothing to execute."""
+"""The HTML report of one or several runs: one file without scripts and without external resources."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mnar.atomic_write import write_atomically
 from mnar.report import comparisons, curves, matrices, per_class
-from mnar.report.methods import Setting, by_setting, most_telling
+from mnar.report.changes import Change, change_headings, changes, compared_evaluations
+from mnar.report.methods import Method, Setting, by_setting, most_telling
 from mnar.report.style import svg
-from mnar.report.tables import OF_SHORT_RUNS, environments, is_short, row, run_rows, settings, task
-from mnar.report.text import changes
+from mnar.report.tables import ABOUT_SHORT_RUNS, Row, environments, is_short, row, run_rows, settings, task
 from mnar.run.file_names import REPORT
 from mnar.run.reader import Run, read_run
-from mnar.training.evaluation import HEADLINE_EVALUATIONS
+from mnar.training.evaluation import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
+from mnar.training.metrics import overall_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-MOST_SECTIONS = 8  # a page of all cells of a paper would take minutes to draw
-MOST_PANELS = 14  # of a figure with one for each method: a column of the paper's largest table
+MOST_SECTIONS = 8  # settings that are drawn; all cells of a paper would take minutes
+MOST_PANELS = 14  # panels of a figure with one panel per method: a column of the paper's largest table
 
 
 def _always(part: Any) -> bool:
@@ -34,30 +36,37 @@ def _never(part: Any) -> bool:
 
 
 class Plate(NamedTuple):
-    """A figure and how to read it."""
+    """A figure with its title and an explanation."""
 
-    draw: Callable[[Sequence[Any]], Figure | None]  # of settings, or of the methods of one
+    draw: Callable[[Sequence[Any]], Figure | None]  # takes settings, or the methods of one setting
     title: str
     how_to_read: str
-    can_show: Callable[[Any], bool] = _always  # a setting or a method
-    awaits: Callable[[Any], bool] = _never  # what cannot be shown before training has gone on
-    is_panel_each: bool = True  # or all in the same
+    can_show: Callable[[Any], bool] = _always  # whether a setting or method has what the figure shows
+    awaits: Callable[[Any], bool] = _never  # whether an unfinished method will have it later
+    is_panel_each: bool = True  # one panel per method, or all methods in the same panels
 
 
 class Drawn(NamedTuple):
     title: str
     how_to_read: str
     uri: str
-    shown: list[str]  # settings or methods
+    shown: list[str]  # the settings or methods in the figure
+
+
+class SummaryColumn(NamedTuple):
+    figure: str  # the name in `Headline`
+    title: str
+    statistic: str
+    best: str | None = None  # the best method has the "max" or "min" and is printed in bold; None: not compared
 
 
 class Section(NamedTuple):
-    """What the page says about one setting."""
+    """The part of the page about one setting."""
 
     name: str
     task: str
-    lead: str
-    methods: list[str]  # all of them
+    changes: list[Change]
+    methods: list[str]
     plates: list[Drawn]
     different: dict[str, list[Any]]
     shared: dict[str, Any]
@@ -67,89 +76,114 @@ OVERVIEWS = (
     Plate(
         comparisons.bars_by_setting,
         "Methods by setting",
-        "Medians of the last evaluations, means over seeds; a whisker is a standard deviation between seeds. A method "
-        "that is strong in one setting and weak in another depends on what the labels say about the pool. A pale bar "
-        "is of runs that are not finished. Variants of a method that were tried in one setting alone have no bar; the "
-        "table has them.",
+        "Bars show medians of the last evaluations, averaged over seeds; a whisker is one standard deviation between "
+        "seeds. A method that is strong in one setting and weak in another depends on how the class distributions of "
+        "labels and pool are related. Pale bars belong to unfinished runs. Variants of a method that only one "
+        "setting has are not drawn; the table lists them.",
         is_panel_each=False,
     ),
     Plate(
         comparisons.sweeps,
-        "Scores along a setting",
-        "Medians of the last evaluations, means over seeds, with a standard deviation between seeds; along a line "
-        "nothing differs but the setting below it. A hollow point is of runs that are not finished.",
+        "Scores against an option",
+        "Points show medians of the last evaluations, averaged over seeds, with one standard deviation between seeds. "
+        "The runs along a line differ only in the option below the panel. Hollow points belong to unfinished runs.",
         is_panel_each=False,
     ),
     Plate(
         comparisons.label_distributions,
         "Labelled and unlabelled samples",
-        "Samples of each class, from the most labels to the fewest; the two panels have scales of their own. Where "
-        "their shapes differ, labels are not missing at random.",
+        "The number of samples of each class, from the class with the most labels to the class with the fewest. The "
+        "two panels have different scales. If their shapes differ, labels are not missing at random.",
     ),
 )
 PLATES = (
     Plate(
         curves.learning_curves,
         "Learning curves",
-        "Thin lines are single seeds, and thick lines their means, of the finished ones if there are any; a level "
-        "dotted line is the final result of a finished learner without guidance. The geometric mean falls to zero as "
-        "soon as one class is forgotten, so a method far lower on the right pays for accuracy with some classes.",
+        "Thin lines are single seeds and thick lines their means, over finished runs if there are any. A horizontal "
+        "dotted line marks the final result of a finished learner without guidance. The geometric mean falls to zero "
+        "as soon as one class is never recognised, so a method that is much lower on the right neglects some classes.",
         is_panel_each=False,
-    ),
-    Plate(
-        matrices.transition_matrices,
-        "Class transitions",
-        "Row i, column j: how often a sample's predicted class moved from i to j within the tracking window, "
-        "from early to late in the run of one seed; the paler, the more settled.",
-        matrices.has_transitions,
-        matrices.awaits_transitions,
     ),
     Plate(
         per_class.pseudo_label_errors,
         "Pseudo-label error per class over time",
-        "Each row is a true class, from the most labels at the top to the fewest at the bottom; the darker, "
-        "the more of its accepted pseudo-labels name another class, and grey where none was accepted.",
+        "Each row is a true class, from the most labels at the top to the fewest at the bottom. The darker a cell, the "
+        "larger the share of the class's accepted pseudo-labels that are wrong. Grey: no pseudo-label was accepted.",
         per_class.has_pseudo_label_errors,
     ),
     Plate(
         matrices.pseudo_label_confusion,
         "Confusion of pseudo-labels",
-        "Each row shows which pseudo-labels the unlabelled samples of a true class got, in percent over all seeds, "
-        "before the last evaluation or the step beside the name; the last column, –, holds those not accepted.",
+        "Each row shows the pseudo-labels of the unlabelled samples of one true class, in percent over all seeds, "
+        "before the last evaluation or the step beside the name. The last column, –, counts rejected pseudo-labels.",
         matrices.has_pseudo_label_confusion,
         matrices.awaits_pseudo_label_confusion,
     ),
     Plate(
         matrices.confusion_matrices,
         "Confusion on the test set",
-        "Each row shows where the test samples of a true class end up, in percent over all seeds, at the last "
-        "evaluation or the step beside the name; colour off the diagonal is error, and a coloured column attracts "
-        "other classes.",
+        "Each row shows the predictions for the test samples of one true class, in percent over all seeds, at the last "
+        "evaluation or the step beside the name. Colour off the diagonal is error. A coloured column is a class that "
+        "the model predicts too often.",
         matrices.has_confusion,
         matrices.awaits_confusion,
     ),
     Plate(
         per_class.precision_and_recall,
         "Precision and recall per class over time",
-        "On the test set, in percent, early, later and last, means over seeds. A popular class with low "
-        "precision has taken in samples of others; a rare one with low recall has lost them.",
+        "Percent on the test set at three steps, averaged over seeds. A popular class with low precision absorbs "
+        "samples of other classes; a rare class with low recall loses its samples to them.",
         per_class.has_precision,
     ),
     Plate(
         per_class.class_shares,
         "Class shares: labels, pseudo-labels, predictions",
-        "Black lines are the truth, of the unlabelled pool for pseudo-labels and of the test set for "
-        "predictions; what follows the grey labels instead has taken over their bias.",
+        "Black lines are the true shares: of the unlabelled pool for pseudo-labels, of the test set for predictions. "
+        "Pseudo-labels or predictions that follow the grey bars have taken over the bias of the labels.",
     ),
     Plate(
         curves.pseudo_label_health,
         "Pseudo-label health",
-        "The mask rate is the share of unlabelled samples whose pseudo-label was confident enough to use; "
-        "a sample's row of C is empty where no tracked prediction has left its class: PRG has nothing to go by.",
+        "The mask rate is the share of unlabelled samples whose pseudo-label was confident enough to be used. A sample "
+        "has an empty row if no sample left its predicted class within the window, so PRG has no transitions to use.",
         curves.has_pseudo_label_health,
         is_panel_each=False,
     ),
 )
+
+
+ABOUT_TRANSITIONS = (
+    "Row i, column j: how often a sample's predicted class changed from i to j within the tracking window, from early "
+    "to late in the run of one seed. Paler matrices mean that the predictions have settled."
+)
+ABOUT_MATRICES = "A matrix that the guidance keeps, from early to late in the run of one seed."
+ABOUT_ESTIMATES = "The last estimate of the guidance for each class, averaged over seeds."
+ABOUT_POOL_SHARES = f"{ABOUT_ESTIMATES} Black lines are the true class shares of the unlabelled pool."
+
+
+def guidance_plates(methods: Sequence[Method]) -> list[Plate]:
+    """One figure for every matrix and every estimate that the guidances of these methods recorded."""
+    of_matrices = [
+        Plate(
+            partial(matrices.guidance_matrices, name=name),
+            "Class transitions" if name == "transitions" else f"Matrix of the guidance: {name.replace('_', ' ')}",
+            ABOUT_TRANSITIONS if name == "transitions" else ABOUT_MATRICES,
+            partial(matrices.has_guidance_matrix, name=name),
+            matrices.awaits_transitions if name == "transitions" else _never,
+        )
+        for name in matrices.guidance_matrix_names(methods)
+    ]
+    of_estimates = [
+        Plate(
+            partial(per_class.guidance_estimates, name=name),
+            f"Estimate of the guidance: {name.replace('_', ' ')}",
+            ABOUT_POOL_SHARES if name == "pool_share" else ABOUT_ESTIMATES,
+            partial(per_class.has_estimate, name=name),
+        )
+        for name in per_class.estimate_names(methods)
+    ]
+    return [*of_matrices, *of_estimates]
 
 
 def write_run_report(folder: Path) -> None:
@@ -159,14 +193,14 @@ def write_run_report(folder: Path) -> None:
 
 
 def write_report(runs: Sequence[Run], path: Path, *, title: str) -> None:
-    """Write the page in one go: at every moment the file is the old page or the new one, whole."""
+    """Write the page atomically."""
     if not runs:
         raise ValueError("no runs to report on; give at least one run folder")
     write_atomically(Path(path), _page(runs, title))
 
 
 def render(template: str, **values: Any) -> str:
-    """A page of this folder."""
+    """Render a template of this folder."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -184,14 +218,40 @@ def _page(runs: Sequence[Run], title: str) -> str:
     return render(
         "report.html.j2",
         title=title,
+        figures=_summary_columns(),
         summary=[(setting, [(method, row(method)) for method in setting.methods]) for setting in by_name],
         overviews=_drawn(OVERVIEWS, by_name, _first, "settings"),
         sections=[_section(setting) for setting in by_name[:MOST_SECTIONS]],
         runs=run_rows(by_name),
         environments=environments(runs),
-        last=HEADLINE_EVALUATIONS,
-        of_short_runs=OF_SHORT_RUNS if _any_short(by_name) else "",
+        change_headings=change_headings(),
+        compared_evaluations=compared_evaluations,
+        best_mean=_best_mean,
+        about_short_runs=ABOUT_SHORT_RUNS if _any_short(by_name) else "",
     )
+
+
+def _summary_columns() -> list[SummaryColumn]:
+    """The columns of the summary: the median of every overall metric, then two other accuracies."""
+    median = f"median of last {HEADLINE_EVALUATIONS}"
+    columns = [
+        SummaryColumn(headline_name(metric.name), metric.title, median, "max" if metric.higher_is_better else "min")
+        for metric in overall_metrics()
+    ]
+    return [*columns, SummaryColumn(FINAL, "accuracy", "final"), SummaryColumn(BEST, "accuracy", "best on test")]
+
+
+def _best_mean(column: SummaryColumn, rows: Sequence[tuple[Method, Row]]) -> float | None:
+    """The mean to be printed in bold: the best of the finished methods; None if there is nothing to compare."""
+    means = [
+        row.headline[column.figure].mean
+        for method, row in rows
+        if column.figure in row.headline and not method.progress
+    ]
+    if column.best is None or len(rows) < 2 or not means:
+        return None
+    best = max(means) if column.best == "max" else min(means)
+    return None if column.best == "max" and best == 0 else best  # nothing is best if all are zero
 
 
 def _any_short(settings: Sequence[Setting]) -> bool:
@@ -200,7 +260,10 @@ def _any_short(settings: Sequence[Setting]) -> bool:
 
 def _section(setting: Setting) -> Section:
     names = [method.name for method in setting.methods]
-    plates = _drawn(PLATES, setting.methods, most_telling, "methods")
+    learning_curves, *others = PLATES
+    plates = _drawn(
+        [learning_curves, *guidance_plates(setting.methods), *others], setting.methods, most_telling, "methods"
+    )
     return Section(setting.name, task(setting), changes(setting.methods), names, plates, *settings(setting.methods))
 
 
@@ -211,21 +274,19 @@ def _first(settings: Sequence[Setting], most: int) -> Sequence[Setting]:
 def _drawn(
     plates: Sequence[Plate], parts: Sequence[Any], choose: Callable[[Sequence[Any], int], Sequence[Any]], kind: str
 ) -> list[Drawn]:
-    """Where a figure could show more than it has room for, `choose` says which."""
+    """Draw the figures. `choose` picks the parts of a figure that has no room for all of them."""
     drawn = []
     for plate in plates:
         known = [part for part in parts if plate.can_show(part)]
         shown = choose(known, MOST_PANELS) if plate.is_panel_each else known
         figure = plate.draw(shown)
         left_out = len(known) - len(shown)
-        said = (
-            f" Left out: {left_out} of {len(known)} {kind}; give their folders alone to see them." if left_out else ""
-        )
+        remarks = f" Not drawn: {left_out} of {len(known)} {kind}; report on their folders alone." if left_out else ""
         awaited = [part.name for part in parts if plate.awaits(part)]
-        said += f" Not recorded yet: {', '.join(awaited)}." if awaited else ""
+        remarks += f" Not recorded yet: {', '.join(awaited)}." if awaited else ""
         if figure is not None:
             names = [part.name for part in shown]
-            drawn.append(Drawn(plate.title, plate.how_to_read + said, _data_uri(figure), names))
+            drawn.append(Drawn(plate.title, plate.how_to_read + remarks, _data_uri(figure), names))
     return drawn
 
 

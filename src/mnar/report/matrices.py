@@ -1,6 +1,7 @@
-"""Figures of class-by-class matrices, from the methods of one setting; None where no run recorded any.
+"""Figures of class-by-class matrices for the methods of one setting: confusions, and the matrices of guidances.
 
-Classes stand from the most labels to the fewest, so that a bias has a direction.
+The classes are ordered from the most labels to the fewest, so that a bias towards popular classes is visible. A
+function returns None if no run recorded the matrix.
 """
 
 from __future__ import annotations
@@ -28,13 +29,21 @@ from mnar.report.style import (
 from mnar.run.reader import Floats
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-MOST_CLASSES_IN_FIVE_COLUMNS = 12  # of a full-width figure; more names would touch each other
+MOST_CLASSES_IN_FIVE_COLUMNS = 12  # with more classes, the class names of a full-width figure would touch
+CONFUSIONS = ("test_confusion", "pseudo_confusion")  # the matrices that every run records; guidances add others
 
 
-def has_transitions(method: Method) -> bool:
-    return len(_transitions(method)[0]) > 0
+def guidance_matrix_names(methods: Sequence[Method]) -> list[str]:
+    """The names of all matrices that guidances recorded (`Guidance.matrices`), e.g. "transitions"."""
+    lines = [line for method in methods for run in method.runs for line in run.lines]
+    return list(dict.fromkeys(name for line in lines for name in line.get("matrices", {}) if name not in CONFUSIONS))
+
+
+def has_guidance_matrix(method: Method, name: str) -> bool:
+    return len(_guidance_matrix(method, name)[0]) > 0
 
 
 def has_pseudo_label_confusion(method: Method) -> bool:
@@ -46,14 +55,14 @@ def has_confusion(method: Method) -> bool:
 
 
 def awaits_transitions(method: Method) -> bool:
-    """Only a few evaluations of a run keep its matrices: of one under way, the first may be still to come."""
+    """Whether a run tracks transitions but has not recorded a matrix yet: only a few evaluations keep matrices."""
     is_tracked = "guidance/transitions" in method.run.lines[-1].get("train", {})
-    return bool(method.progress) and is_tracked and not has_transitions(method)
+    return bool(method.progress) and is_tracked and not has_guidance_matrix(method, "transitions")
 
 
 def awaits_pseudo_label_confusion(method: Method) -> bool:
     last = method.run.lines[-1]
-    is_noted = "pseudo" in last and "selection" not in last  # who was selected has no matrix
+    is_noted = "pseudo" in last and "selection" not in last  # a selection between generations has no matrix
     return bool(method.progress) and is_noted and method.run.knows_the_pool and not has_pseudo_label_confusion(method)
 
 
@@ -62,21 +71,17 @@ def awaits_confusion(method: Method) -> bool:
 
 
 @styled
-def transition_matrices(methods: Sequence[Method]) -> Figure | None:
-    """C at up to five times, evenly spread over one run of each method that tracks it."""
-    from matplotlib.colors import SymLogNorm
-
-    tracked = [(method, *_transitions(method)) for method in methods if has_transitions(method)]
-    if not tracked:
+def guidance_matrices(methods: Sequence[Method], name: str) -> Figure | None:
+    """One matrix of the guidance at up to five steps, spread over one run of each method that recorded it."""
+    recorded = [(method, *_guidance_matrix(method, name)) for method in methods if has_guidance_matrix(method, name)]
+    if not recorded:
         return None
-    runs = [method.run for method, _, _ in tracked]
+    runs = [method.run for method, _, _ in recorded]
     is_crowded = any(is_named(run) and run.num_classes > MOST_CLASSES_IN_FIVE_COLUMNS for run in runs)
     columns, height = (3, 3.9) if is_crowded else (5, 2.7)
-    # C shrinks by orders of magnitude as training settles: a logarithm shows both ends on one scale.
-    most = max(10, *(matrices.max() for _, _, matrices in tracked))
-    norm = SymLogNorm(1, vmin=0, vmax=most)
-    figure, strips = stacked(len(tracked), height=height + room_for_names(runs))
-    for strip, (method, steps, matrices) in zip(strips, tracked, strict=True):
+    norm, ticks = _colour_norm([matrices for _, _, matrices in recorded])
+    figure, strips = stacked(len(recorded), height=height + room_for_names(runs))
+    for strip, (method, steps, matrices) in zip(strips, recorded, strict=True):
         run, shown = method.run, _spread_out(steps, columns)
         axes = strip.subplots(1, columns, sharey=True)
         for unused in axes[len(shown) :]:
@@ -86,43 +91,59 @@ def transition_matrices(methods: Sequence[Method]) -> Figure | None:
             image = heat_map(panel, matrix, cmap="Blues", norm=norm)
             class_ticks(panel.xaxis, class_names(run), upright=True)
             class_ticks(panel.yaxis, class_names(run))
-            panel.set_title(f"step {steps[i]:,.0f}\n{matrix.sum():,.0f} transitions", weight="normal", size=9)
+            total = f"{matrix.sum():,.0f} {name}" if name == "transitions" else f"sum {matrix.sum():,.3g}"
+            panel.set_title(f"step {steps[i]:,.0f}\n{total}", weight="normal", size=9)
             panel.set_xlabel("to class")
         axes[0].set_ylabel("from class" if is_named(run) else "from class (rank)")
         strip.suptitle(method.name, x=0, ha="left", size=10, weight="bold", color=method.colour)
-        powers = range(1 + int(np.log10(most)))
-        scale = strip.colorbar(image, ax=axes, ticks=[0, *(10**power for power in powers)], format="%d", shrink=0.8)
-        scale.set_label("in the window")
+        scale = strip.colorbar(image, ax=axes, ticks=ticks, format="%g", shrink=0.8)
+        scale.set_label(name)
         scale.minorticks_off()
     return figure
 
 
+def _colour_norm(matrices: Sequence[Floats]) -> tuple[Normalize, list[float] | None]:
+    """A logarithmic colour scale for counts, which shrink by orders of magnitude; a linear one for small numbers.
+
+    The scale begins at 0, or at the smallest value if that is negative.
+    """
+    from matplotlib.colors import Normalize, SymLogNorm
+
+    lowest = min(0.0, *(float(np.nanmin(each)) for each in matrices))
+    highest = max(0.0, *(float(np.nanmax(each)) for each in matrices))
+    if highest <= 1:
+        return Normalize(lowest, highest), None
+    top = max(10, highest)
+    ticks = [0, *(10**power for power in range(1 + int(np.log10(top))))] if lowest == 0 else None
+    return SymLogNorm(1, vmin=lowest, vmax=top), ticks
+
+
 @styled
 def pseudo_label_confusion(methods: Sequence[Method]) -> Figure | None:
-    """What samples of each true class got as a pseudo-label of late. Of people's own data nobody knows it."""
+    """The pseudo-labels of the samples of each true class; only for runs that know the true classes of the pool."""
     return _confusion([method for method in methods if method.run.knows_the_pool], "pseudo_confusion", "pseudo-label")
 
 
 @styled
 def confusion_matrices(methods: Sequence[Method]) -> Figure | None:
-    """Test confusion of late."""
+    """The confusion on the test set at the last evaluation that recorded it."""
     return _confusion(methods, "test_confusion", "predicted class")
 
 
 def _confusion(methods: Sequence[Method], key: str, given: str) -> Figure | None:
-    """All seeds together, each row in percent of its true class; a column beyond the classes stands last."""
+    """The sum over all seeds, each row in percent of its true class. A last column counts rejected pseudo-labels."""
     from matplotlib.colors import PowerNorm
 
     recorded = [(method, *last) for method in methods if (last := _last_of_all_seeds(method, key)) is not None]
     if not recorded:
         return None
-    norm = PowerNorm(0.5, vmin=0, vmax=100)  # the root, or the errors of 100 classes would be too thin to see
+    norm = PowerNorm(0.5, vmin=0, vmax=100)  # a square root makes small errors visible
     figure, axes = panels(len(recorded), columns=2, height=4.7)
     for panel, (method, counts, earlier) in zip(axes, recorded, strict=True):
         order, num_classes = method.run.class_order, method.run.num_classes
         shares = 100 * counts / counts.sum(1, keepdims=True).clip(min=1)
         shares = shares[order][:, [*order, *range(num_classes, counts.shape[1])]]
-        # Cells are about square as it is; forced to be, they would leave the layout no room for titles.
+        # Square cells (aspect="equal") would leave the layout no room for titles.
         image = heat_map(panel, shares, cmap="Blues", norm=norm, aspect="auto")
         if is_named(method.run):
             numbers(panel, shares, size=min(8.0, 90 / num_classes), dark_from=35, least=0.51)  # no zeros
@@ -138,7 +159,7 @@ def _confusion(methods: Sequence[Method], key: str, given: str) -> Figure | None
 
 
 def _last_of_all_seeds(method: Method, key: str) -> tuple[Floats, str] | None:
-    """The sum of the last matrix of each, and the steps they are of where these are not the last evaluations."""
+    """The sum of every seed's last matrix, and the steps of these matrices unless they are the last evaluations."""
     last = [
         (int(steps[-1]), matrices[-1])
         for steps, matrices in (run.series("matrices", key) for run in method.counted)
@@ -151,17 +172,17 @@ def _last_of_all_seeds(method: Method, key: str) -> tuple[Floats, str] | None:
     return np.sum([matrix for _, matrix in last], axis=0), "" if is_latest else named_steps(steps)
 
 
-def _transitions(method: Method) -> tuple[Floats, Floats]:
-    """Steps and matrices C of the first run that has any, from the first in which a prediction has moved."""
+def _guidance_matrix(method: Method, name: str) -> tuple[Floats, Floats]:
+    """Steps and matrices of the first run that recorded any, from the first matrix that is not zero."""
     for run in method.counted:
-        steps, matrices = run.series("matrices", "transitions")
+        steps, matrices = run.series("matrices", name)
         if matrices.any():
-            moved = matrices.any(axis=(1, 2))
-            return steps[moved], matrices[moved]
+            is_filled = matrices.any(axis=(1, 2))
+            return steps[is_filled], matrices[is_filled]
     return np.zeros(0), np.zeros(0)
 
 
 def _spread_out(steps: Floats, most: int) -> list[int]:
-    """At most so many of them, from the first to the last."""
+    """The positions of at most `most` steps, evenly spread from the first to the last."""
     wanted = np.linspace(steps[0], steps[-1], most)
     return sorted({int(np.abs(steps - step).argmin()) for step in wanted})

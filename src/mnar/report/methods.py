@@ -1,4 +1,4 @@
-"""Which runs belong together, and what to call them: settings, and the methods that were tried in each."""
+"""Group runs into settings (data set and protocol) and methods (learner, guidance and options), and name the groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYMBOLS = {
     "alpha": "α",
     "window": "N_B",
 }
-# What a protocol is told by; its other options stand there only where they tell two settings apart.
+# The options in the name of a protocol. Its other options appear only if they distinguish two settings.
 PROTOCOL_OPTIONS = {
     "cadr": ("gamma",),
     "own": ("num_labels", "n1", "gamma_u"),
@@ -31,7 +31,7 @@ PROTOCOL_OPTIONS = {
 
 
 class Method(NamedTuple):
-    """Runs that differ in their seed alone. Name and look are the same in all settings."""
+    """Runs that differ in their seed only. Name, colour and line style are the same in all settings."""
 
     name: str
     runs: list[Run]
@@ -40,17 +40,17 @@ class Method(NamedTuple):
 
     @property
     def run(self) -> Run:
-        """One that stands for all."""
+        """Any run of the method; all have the same options."""
         return self.runs[0]
 
     @property
     def counted(self) -> list[Run]:
-        """Those whose scores are the method's: the finished ones, and as long as there is none, all."""
+        """The runs whose scores count: the finished runs, or all runs if none is finished."""
         return [run for run in self.runs if run.is_finished] or self.runs
 
     @property
     def progress(self) -> str:
-        """How far it has got, e.g. "at step 3,584 of 16,384"; empty once a run is finished."""
+        """How far an unfinished method has got, e.g. "at step 3,584 of 16,384"; empty once a run is finished."""
         if any(run.is_finished for run in self.runs):
             return ""
         steps = named_steps(run.step for run in self.runs)
@@ -58,14 +58,14 @@ class Method(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What was to be learnt, and by which methods."""
+    """One task, i.e. a data set and a protocol, and the methods that were trained on it."""
 
     name: str
     methods: list[Method]
 
     @property
     def run(self) -> Run:
-        """One whose data and labels stand for all."""
+        """Any run of the setting; all have the same data and labels."""
         return self.methods[0].run
 
 
@@ -76,7 +76,7 @@ def named_steps(steps: Iterable[int]) -> str:
 
 
 def by_setting(runs: Sequence[Run]) -> list[Setting]:
-    """In the order of the first run of each, but plain learners first: they are what others are compared with."""
+    """Group runs by setting and method. Learners without guidance come first, as baselines."""
     settings = [
         _grouped(sorted(group, key=lambda run: not run.is_plain), lambda run: run.method)
         for group in _grouped(runs, lambda run: run.setting)
@@ -84,7 +84,7 @@ def by_setting(runs: Sequence[Run]) -> list[Setting]:
     setting_names = _setting_names([groups[0][0] for groups in settings])
     method_names = _method_names([[group[0] for group in groups] for groups in settings])
     labels = {run.label for run in runs}
-    # Variants come last: the palette has seven colours, and hatches and dashes are for those past its end.
+    # Variants come last: the palette has seven colours, and later methods get dashes and hatches.
     everywhere = sorted(dict.fromkeys(name for names in method_names for name in names), key=lambda n: n not in labels)
     colour, line_style = colours(everywhere), line_styles(everywhere)
     methods = [
@@ -95,7 +95,7 @@ def by_setting(runs: Sequence[Run]) -> list[Setting]:
 
 
 def most_telling(methods: Sequence[Method], most: int) -> list[Method]:
-    """At most so many, in their order: PRG's and the plain learners that they guide are kept before others."""
+    """At most `most` methods, in their order; methods with PRG and their baselines are kept first."""
     learners = {method.run.learner for method in methods if _is_prg(method)}
 
     def is_other(method: Method) -> bool:
@@ -110,7 +110,7 @@ def _is_prg(method: Method) -> bool:
 
 
 def protocol_name(run: Run) -> str:
-    """E.g. "darp γ_l=100, γ_u=100 reversed"; empty for labels as they were found."""
+    """E.g. "darp γ_l=100, γ_u=100 reversed"; empty for labels that are used as they are."""
     protocol = run.config["protocol"]
     options = [name for name in PROTOCOL_OPTIONS.get(protocol["name"], ()) if protocol.get(name) is not None]
     named = [] if protocol["name"] == "as_labeled" else [protocol["name"]]
@@ -119,12 +119,12 @@ def protocol_name(run: Run) -> str:
 
 
 def task_name(run: Run) -> str:
-    """Data set and protocol."""
+    """The data set and the protocol, e.g. "cifar10, cadr γ=20"."""
     return ", ".join(filter(None, [str(run.split["dataset"]), protocol_name(run)]))
 
 
 def differing_settings(runs: Iterable[Run]) -> list[str]:
-    """The settings, seed aside, that are not the same in all these runs."""
+    """The options, except the seed, that differ between these runs."""
     return differing([run.method for run in runs])
 
 
@@ -133,23 +133,23 @@ def differing(traits: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if any(each.get(name) != traits[0].get(name) for each in traits)]
 
 
-def told_apart(name: str, values: Mapping[str, Any], usual: Mapping[str, str] | None = None) -> str:
-    """A name, and the values of the settings that tell it from its namesakes.
+def distinguished(name: str, values: Mapping[str, Any], usual: Mapping[str, str] | None = None) -> str:
+    """A name followed by the options that distinguish it from others with the same name, e.g. "prg (alpha=3)".
 
-    One value of each setting goes without saying, the usual one or else that there is none. All of them must be given
-    for every namesake: names differ then, for no two values are written alike, and no two settings.
+    The usual value of an option is left out; without a usual value, a missing option is left out. The caller passes
+    the same options for every method with this name, so that the resulting names differ.
     """
-    unsaid, options = usual or {}, [setting.rpartition(".")[2] for setting in values]
-    said = [
+    left_out, options = usual or {}, [setting.rpartition(".")[2] for setting in values]
+    shown = [
         f"{setting if options.count(option) > 1 else option}={_written(value)}"
         for option, (setting, value) in zip(options, values.items(), strict=True)
-        if _written(value) != unsaid.get(setting, ABSENT)
+        if _written(value) != left_out.get(setting, ABSENT)
     ]
-    return f"{name} ({', '.join(said)})" if said else name
+    return f"{name} ({', '.join(shown)})" if shown else name
 
 
 def _grouped(runs: Iterable[Run], traits_of: Callable[[Run], dict[str, Any]]) -> list[list[Run]]:
-    """Runs whose traits are equal, in the order of the first of each."""
+    """Group runs with equal traits, in the order of the first run of each group."""
     groups: list[tuple[dict[str, Any], list[Run]]] = []
     for run in runs:
         traits = traits_of(run)
@@ -162,21 +162,21 @@ def _grouped(runs: Iterable[Run], traits_of: Callable[[Run], dict[str, Any]]) ->
 
 
 def _method_names(settings: Sequence[Sequence[Run]]) -> list[list[str]]:
-    """The label, and what tells namesakes apart within a setting: what only differs between settings is theirs."""
-    namesakes: dict[str, list[Run]] = {}
-    told_by: dict[str, dict[str, None]] = {}
+    """Label each method; methods with the same label in one setting are named with the options that differ."""
+    same_label: dict[str, list[Run]] = {}
+    differing_options: dict[str, dict[str, None]] = {}
     for of_setting in settings:
         for label, runs in _by_label(of_setting).items():
-            namesakes.setdefault(label, []).extend(runs)
-            told_by.setdefault(label, {}).update(dict.fromkeys(differing_settings(runs)))
+            same_label.setdefault(label, []).extend(runs)
+            differing_options.setdefault(label, {}).update(dict.fromkeys(differing_settings(runs)))
     usual = {
-        label: {name: _usual(run.method.get(name) for run in namesakes[label]) for name in names}
-        for label, names in told_by.items()
+        label: {name: _usual(run.method.get(name) for run in same_label[label]) for name in names}
+        for label, names in differing_options.items()
     }
 
     def name_of(run: Run) -> str:
-        values = {name: run.method.get(name) for name in told_by[run.label]}
-        return told_apart(run.label, values, usual[run.label])
+        values = {name: run.method.get(name) for name in differing_options[run.label]}
+        return distinguished(run.label, values, usual[run.label])
 
     return [[name_of(run) for run in of_setting] for of_setting in settings]
 
@@ -189,19 +189,19 @@ def _by_label(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def _usual(values: Iterable[Any]) -> str:
-    """What more of them have than anything else; where nothing is, that there is none."""
+    """The most frequent value; `ABSENT` if two values are equally frequent."""
     (usual, most), *others = Counter(map(_written, values)).most_common(2)
     return ABSENT if others and others[0][1] == most else usual
 
 
 def _setting_names(settings: Sequence[Run]) -> list[str]:
-    """The protocol, and the data set where there are several."""
+    """Name each setting by its protocol, and by its data set if there are several."""
     is_one_data_set = len({run.split["dataset"] for run in settings}) == 1
     names = [protocol_name(run) if is_one_data_set and protocol_name(run) else task_name(run) for run in settings]
-    namesakes = {name: [run for run, other in zip(settings, names, strict=True) if other == name] for name in names}
-    told_by = {name: differing([run.setting for run in runs]) for name, runs in namesakes.items()}
+    same_name = {name: [run for run, other in zip(settings, names, strict=True) if other == name] for name in names}
+    differing_options = {name: differing([run.setting for run in runs]) for name, runs in same_name.items()}
     return [
-        told_apart(name, {each: run.setting.get(each) for each in told_by[name]})
+        distinguished(name, {each: run.setting.get(each) for each in differing_options[name]})
         for name, run in zip(names, settings, strict=True)
     ]
 

@@ -1,6 +1,7 @@
-"""Figures of scores class by class, from the methods of one setting; None where no run recorded them.
+"""Figures of values per class for the methods of one setting: errors, precision, recall, class shares, estimates.
 
-Classes stand from the most labels to the fewest, so that a bias has a direction.
+The classes are ordered from the most labels to the fewest, so that a bias towards popular classes is visible. A
+function returns None if no run recorded the values.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TIME_COLUMNS = 200  # of a class-by-step heat map: about as many as a panel has pixels to tell apart
-TIMES = (0.2, 0.6, 1.0)  # shares of a run, as in the paper's table: 30,000, 90,000 and 150,000 steps
+TIME_COLUMNS = 200  # columns of a class-by-step heat map; a panel has no room for more
+TIMES = (0.2, 0.6, 1.0)  # shares of a run; the paper's table has 30,000, 90,000 and 150,000 steps
 
 
 def has_pseudo_label_errors(method: Method) -> bool:
@@ -43,7 +44,7 @@ def has_pseudo_label_errors(method: Method) -> bool:
 
 @styled
 def pseudo_label_errors(methods: Sequence[Method]) -> Figure | None:
-    """Error per true class over time, averaged over seeds. Of people's own data nobody knows it."""
+    """The error of each true class over time, averaged over seeds; needs the true classes of the pool."""
     recorded = [_with_errors_recorded(method) for method in methods if has_pseudo_label_errors(method)]
     if not recorded:
         return None
@@ -68,7 +69,7 @@ def has_precision(method: Method) -> bool:
 
 @styled
 def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
-    """On the test set at three times, averaged over seeds."""
+    """Precision and recall on the test set at three steps, averaged over seeds."""
     recorded = [method for method in methods if has_precision(method)]
     if not recorded:
         return None
@@ -98,7 +99,7 @@ def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
 
 @styled
 def class_shares(methods: Sequence[Method]) -> Figure:
-    """Class shares at the end: labels, pseudo-labels, test predictions, and what they should be."""
+    """The final class shares of labels, pseudo-labels and test predictions, beside the true shares."""
     room = room_for_names([method.run for method in methods])
     figure, axes = panels(len(methods), columns=2, height=3.0 + room)
     for panel, method in zip(axes, methods, strict=True):
@@ -119,8 +120,38 @@ def class_shares(methods: Sequence[Method]) -> Figure:
     return figure
 
 
+def estimate_names(methods: Sequence[Method]) -> list[str]:
+    """The names of all values per class that guidances estimated (`Guidance.estimates`), e.g. "pool_share"."""
+    lines = [line for method in methods for run in method.runs for line in run.lines]
+    return list(dict.fromkeys(name for line in lines for name in line.get("guidance", {})))
+
+
+def has_estimate(method: Method, name: str) -> bool:
+    return any(len(run.series("guidance", name)[0]) for run in method.counted)
+
+
+@styled
+def guidance_estimates(methods: Sequence[Method], name: str) -> Figure | None:
+    """The last estimate of each method's guidance per class, averaged over seeds; pool shares with the truth."""
+    recorded = [method for method in methods if has_estimate(method, name)]
+    if not recorded:
+        return None
+    figure, axes = panels(len(recorded), columns=2, height=2.6 + room_for_names([method.run for method in recorded]))
+    for panel, method in zip(axes, recorded, strict=True):
+        run, order = method.run, method.run.class_order
+        with_estimate = [run for run in method.counted if len(run.series("guidance", name)[0])]
+        truth = _percent(run.split["unlabeled"])[order] if name == "pool_share" and run.knows_the_pool else None
+        estimate = _late(with_estimate, "guidance", name)[order]
+        bars = [Bars(name, estimate, truth, method.colour)]
+        (_grouped_bars if is_named(run) else _outlines)(panel, bars)
+        class_ticks(panel.xaxis, class_names(run), upright=True)
+        panel.set(xlabel=classes_label(run, "class"), ylabel="%", ylim=(0 if estimate.min() >= 0 else None, None))
+        panel.set_title(method.name, color=method.colour)
+    return figure
+
+
 class Bars(NamedTuple):
-    """Shares of the classes, [k], and what they should be."""
+    """Class shares in percent, [k], and the true shares."""
 
     name: str
     percent: Floats
@@ -138,7 +169,7 @@ def _grouped_bars(axes: Axes, bars: Sequence[Bars]) -> None:
 
 
 def _outlines(axes: Axes, bars: Sequence[Bars]) -> None:
-    """The same for many classes: a staircase each instead of hundreds of slivers."""
+    """The same for many classes: one outline per series instead of hundreds of narrow bars."""
     edges = np.arange(len(bars[0].percent) + 1) - 0.5
     for each in bars:
         if each.truth is None:
@@ -149,7 +180,7 @@ def _outlines(axes: Axes, bars: Sequence[Bars]) -> None:
 
 
 def _share_legend(axes: Axes) -> None:
-    """Each name once, the truth last, above the panel: rare classes can have high bars."""
+    """A legend above the panel, where no bar can hide it; the truth comes last."""
     handles = {name: handle for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     handles["truth"] = handles.pop("truth")
     axes.legend(
@@ -171,11 +202,11 @@ def _with_errors_recorded(method: Method) -> Method:
 
 
 def _over_time(run: Run, end: float) -> Floats:
-    """Pseudo-label error [k, columns] at even steps; an evaluation speaks for the steps before it."""
+    """The pseudo-label error [k, columns] at evenly spaced steps; an evaluation covers the steps before it."""
     steps, errors = run.series("pseudo", "error")
     at = (np.arange(TIME_COLUMNS) + 0.5) * end / TIME_COLUMNS
     evaluation = np.searchsorted(steps, at)
-    padded = np.vstack([errors, np.full(errors.shape[1], np.nan)])  # steps that this run has not reached
+    padded = np.vstack([errors, np.full(errors.shape[1], np.nan)])  # for the steps that this run has not reached
     return padded[evaluation].T
 
 
@@ -186,7 +217,7 @@ def _mean_where_known(stacks: Sequence[Floats]) -> Floats:
 
 
 def _at(method: Method, key: str, step: float) -> tuple[float, Floats]:
-    """The evaluation next to a step, and the mean over seeds of what each has next to it, [k]."""
+    """The step of the evaluation nearest to `step`, and the mean over seeds of the nearest values, [k]."""
     nearest = []
     for run in method.counted:
         steps, values = run.series("test", key)
@@ -196,7 +227,7 @@ def _at(method: Method, key: str, step: float) -> tuple[float, Floats]:
 
 
 def _late(runs: Sequence[Run], section: str, key: str) -> Floats:
-    """Shares at the last evaluation in percent, averaged over seeds."""
+    """The values of the last evaluation in percent, averaged over seeds."""
     return np.asarray(100 * np.mean([run.series(section, key)[1][-1] for run in runs], axis=0))
 
 

@@ -1,4 +1,4 @@
-"""How every figure looks: colours, type, panels, ticks. matplotlib is imported with the first figure."""
+"""The common look of all figures: colours, fonts, panels, ticks. matplotlib is imported with the first figure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WIDTH = 10.0  # inches of a full-width figure: 960 CSS pixels
-MOST_NAMED_CLASSES = 20  # above this, class names and numbers in cells would not be legible
-LONGEST_LEVEL_NAME = 2  # characters; longer names stand upright below a panel
+MOST_NAMED_CLASSES = 20  # with more classes, class names and numbers in cells would not be legible
+LONGEST_HORIZONTAL_NAME = 2  # characters; longer class names are rotated
 
-# Okabe and Ito's colours, told apart with any colour vision, without the yellow that is too pale for lines.
+# The colour-blind-safe palette of Okabe and Ito, without the yellow that is too pale for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555")
-LINE_STYLES = ("-", "--", ":")  # methods past the end of the palette begin it again with the next style
+LINE_STYLES = ("-", "--", ":")  # after the last colour, the palette repeats with the next style
 INK, FAINT = "#222222", "#BBBBBB"
 
 RC: dict[Any, Any] = {
@@ -57,13 +57,13 @@ RC: dict[Any, Any] = {
     "legend.fontsize": 9,
     "text.color": INK,
     "text.parse_math": False,  # a class may be called "$5"
-    "svg.fonttype": "none",  # text stays text, in the reader's own font
-    "svg.hashsalt": "mnar",  # the same runs give the same bytes
+    "svg.fonttype": "none",  # text stays selectable text
+    "svg.hashsalt": "mnar",  # equal runs give equal files
 }
 
 
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Draw in this style and leave matplotlib's own settings alone."""
+    """Decorate a drawing function so that it uses this style, without changing matplotlib's global settings."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -98,7 +98,7 @@ def lighter(colour: str) -> str:
 
 
 def panels(count: int, *, columns: int, height: float) -> tuple[Figure, list[Axes]]:
-    """`count` panels in rows, each `height` inches high; a row that is not full makes a narrower figure."""
+    """A figure with `count` panels in rows, each `height` inches high; fewer panels than columns make it narrower."""
     from matplotlib.figure import Figure
 
     rows, width = math.ceil(count / columns), WIDTH / columns
@@ -112,7 +112,7 @@ def panels(count: int, *, columns: int, height: float) -> tuple[Figure, list[Axe
 
 
 def stacked(count: int, *, height: float) -> tuple[Figure, list[SubFigure]]:
-    """`count` full-width strips, each `height` inches high, with panels of their own."""
+    """A figure with `count` full-width strips, each `height` inches high, for panels of their own."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height * count), layout="constrained")
@@ -120,15 +120,15 @@ def stacked(count: int, *, height: float) -> tuple[Figure, list[SubFigure]]:
 
 
 def class_names(run: Run) -> list[str]:
-    """Names from the most labels to the fewest, short enough for an axis."""
+    """The class names from the most labels to the fewest, shortened for an axis."""
     names = [str(run.split["class_names"][i]) for i in run.class_order]
     return [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
 
 
 def room_for_names(runs: Sequence[Run]) -> float:
-    """Inches that the longest upright class name takes below a panel."""
+    """The height in inches that the longest rotated class name takes below a panel."""
     longest = max((len(name) for run in runs if is_named(run) for name in class_names(run)), default=0)
-    return 0.07 * longest if longest > LONGEST_LEVEL_NAME else 0.0
+    return 0.07 * longest if longest > LONGEST_HORIZONTAL_NAME else 0.0
 
 
 def is_named(run: Run) -> bool:
@@ -136,10 +136,10 @@ def is_named(run: Run) -> bool:
 
 
 def class_ticks(axis: Any, names: Sequence[str], *, upright: bool = False, beyond: str | None = None) -> None:
-    """Every class by its name, and what comes after; or above 20 classes only ranks, the first with the most labels."""
+    """Label every class by name, and the column `beyond` the classes; with more than 20 classes, label ranks only."""
     if len(names) <= MOST_NAMED_CLASSES:
         names = [*names, beyond] if beyond else names
-        turned = upright and max(map(len, names)) > LONGEST_LEVEL_NAME
+        turned = upright and max(map(len, names)) > LONGEST_HORIZONTAL_NAME
         axis.set_ticks(range(len(names)), names, rotation=90 if turned else 0)
     else:
         ranks = np.linspace(0, len(names), 5).round().astype(int).clip(min=1)
@@ -151,7 +151,7 @@ def classes_label(run: Run, what: str) -> str:
 
 
 def heat_map(axes: Axes, values: Floats, **options: Any) -> Any:
-    """An image whose cells stay sharp at any size; a missing value is grey."""
+    """A heat map with sharp cells; missing values are grey."""
     import matplotlib
 
     cmap = matplotlib.colormaps[options.pop("cmap")].with_extremes(bad="#DDDDDD")
@@ -161,16 +161,16 @@ def heat_map(axes: Axes, values: Floats, **options: Any) -> Any:
 
 
 def numbers(axes: Axes, percent: Floats, *, size: float, dark_from: float, least: float = 0.0) -> None:
-    """Whole percents in the cells from `least` on, white where the cell is dark."""
+    """Write whole percents into the cells with at least `least` percent, in white on dark cells."""
     for (row, column), value in np.ndenumerate(percent):
         if value >= least:
             colour = "white" if value > dark_from else INK
             text = axes.text(column, row, f"{value:.0f}", ha="center", va="center", size=size, color=colour)
-            text.set_in_layout(False)  # hundreds of them would make the layout slow
+            text.set_in_layout(False)  # hundreds of texts would make the layout slow
 
 
 def legend_above(figure: Figure | SubFigure, panels: Iterable[Axes]) -> None:
-    """Of all panels, each name once: not every panel has a curve of each."""
+    """A legend above the figure with every name of all panels once."""
     named: dict[str, Artist] = {}
     for axes in panels:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -180,12 +180,12 @@ def legend_above(figure: Figure | SubFigure, panels: Iterable[Axes]) -> None:
 
 
 def colour_scale(figure: Figure, axes: Sequence[Axes], image: Any, label: str) -> None:
-    """One for all panels, equally wide however high they stack."""
+    """One colour bar for all panels, with the same width for any number of rows."""
     figure.colorbar(image, ax=axes, label=label, aspect=5 * figure.get_figheight(), pad=0.02)
 
 
 def thousands(axis: Any) -> None:
-    """Ticks such as 20k, and not too many of them."""
+    """At most a few ticks, labelled like 20k."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=True))

@@ -1,4 +1,4 @@
-"""The numbers of a report as rows, for the page and for the terminal."""
+"""The tables of a report: one row per method, and one row per run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mnar.run.folder import Environment
 from mnar.run.reader import Run
 from mnar.training.evaluation import Headline, headline, headline_lines
 
-SHORT = 0.25  # of a run: where the headline reaches back further than this, it is about learning as well
-OF_SHORT_RUNS = (
-    "Of short runs these evaluations reach back over more than a quarter of the training: read the final ones."
+SHORT = 0.25  # if the headline evaluations cover more than this share of a run, they include early learning
+ABOUT_SHORT_RUNS = (
+    "In short runs these evaluations cover more than a quarter of the training, so read the final accuracy instead."
 )
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A value over several runs."""
+    """Mean and standard deviation of a value over several runs."""
 
     mean: float
     sd: float | None  # sample standard deviation; None for one run
@@ -48,25 +48,28 @@ class Row:
 
 
 def row(method: Method) -> Row:
-    return Row(method.name, len(method.counted), over_runs(headline(run.lines) for run in method.counted))
+    headlines = [headline(run.lines, run.split["test"]) for run in method.counted]
+    return Row(method.name, len(method.counted), over_runs(headlines))
 
 
-def over_runs(headlines: Iterable[Headline[float]]) -> Headline[Spread]:
-    return Headline(*map(Spread.of, zip(*headlines, strict=True)))
+def over_runs(headlines: Sequence[Headline[float]]) -> Headline[Spread]:
+    """The figures that all these runs have, each with its spread."""
+    names = [name for name in headlines[0] if all(name in figures for figures in headlines)]
+    return {name: Spread.of(figures[name] for figures in headlines) for name in names}
 
 
 def summary(runs: Sequence[Run]) -> list[Row]:
-    """A row a method, setting by setting."""
+    """One row per method, setting by setting."""
     return [row(method) for setting in by_setting(runs) for method in setting.methods]
 
 
 def is_short(run: Run) -> bool:
-    """Whether the evaluations that the headline is the median of are a large part of it."""
+    """Whether the headline evaluations cover a large part of the run."""
     return bool(run.step - headline_lines(run.lines)[0]["step"] > SHORT * run.step)
 
 
 def settings(methods: Sequence[Method]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Settings that differ between methods, {setting: [one value a method]}, and those that all share."""
+    """The options that differ between methods, {option: [one value per method]}, and those that all share."""
     values = [method.run.method for method in methods]
     names = differing_settings(method.run for method in methods)
     different = {name: [of_method.get(name) for of_method in values] for name in names}
@@ -76,9 +79,9 @@ def settings(methods: Sequence[Method]) -> tuple[dict[str, list[Any]], dict[str,
 
 @dataclass(frozen=True)
 class RunRow:
-    """How far and how fast one run ran."""
+    """How far one run has got, and how fast it ran."""
 
-    folder: str  # below what all have in common
+    folder: str  # relative to the folder that contains all runs
     setting: str
     method: str
     seed: int
@@ -97,7 +100,7 @@ def run_rows(settings: Sequence[Setting]) -> list[RunRow]:
 
 
 def how_fast(run: Run) -> tuple[float, float | None]:
-    """Minutes over all its sessions, with those of a stage that came first, and images a second without."""
+    """The minutes of all sessions, pretraining included, and the images per second without pretraining."""
     sessions = run.environment["sessions"]
     seconds = sum(session["seconds"] for session in sessions)
     seconds_before = sum(session["seconds"] for session in run.pretraining["sessions"]) if run.pretraining else 0
@@ -122,7 +125,7 @@ def _run_row(run: Run, setting: str, method: str, top: Path) -> RunRow:
 
 
 def task(setting: Setting) -> str:
-    """What was to be learnt."""
+    """The data set, the protocol and the sample counts, in one line."""
     split = setting.run.split
     labeled, unlabeled, test = (sum(split[part]) for part in ("labeled", "unlabeled", "test"))
     unlabeled += split.get("unknown", 0)
@@ -131,7 +134,7 @@ def task(setting: Setting) -> str:
 
 
 def environments(runs: Sequence[Run]) -> list[str]:
-    """What the runs ran on, once for each machine and version."""
+    """The hardware and versions of the runs, each combination once."""
     return list(dict.fromkeys(_environment(run.environment) for run in runs))
 
 

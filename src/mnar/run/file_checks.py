@@ -26,6 +26,7 @@ ENVIRONMENT_SHAPE = {
     "commit": str | None,
     "sessions": [{"seconds": NUMBER, "images_per_second": NUMBER}],
 }
+# Only the metrics that every version has recorded: a run stays readable after a metric is added.
 EVALUATION_SHAPE = {"step": int, "test": {"accuracy": NUMBER, "geometric_mean": NUMBER}}
 WRITTEN_ON_RESUME = (ENVIRONMENT, SPLIT)  # `mnar train --resume` writes these files again, also for a finished run
 

@@ -58,7 +58,7 @@ class RunRecorder:
         display: Display,
         stop: StopFlag,
     ) -> None:
-        self.files = RunFolder(folder)
+        self.folder, self.files = folder, RunFolder(folder)
         self.class_names, self.display, self.stop = class_names, display, stop
         self.iterations, self.images_per_step = trainer.options.iterations, trainer.images_per_step
         self.num_generations = trainer.learner.generations
@@ -75,10 +75,6 @@ class RunRecorder:
         self.earlier_sessions = self.files.environment()["sessions"] if self.files.has_environment() else []
         self._write_environment(first_step)
         self.warned: dict[str, str] = {}
-
-    @property
-    def folder(self) -> Path:
-        return self.files.path
 
     @property
     def stop_requested(self) -> bool:

@@ -31,8 +31,9 @@ from mnar.run.recorder import Display, RunRecorder, Silent
 from mnar.run.split_file import check_same_split, describe_split
 from mnar.run.stopping import stopping_on_signals
 from mnar.training.engine import Engine
-from mnar.training.evaluation import scores_on
+from mnar.training.evaluation import predictions_on
 from mnar.training.meters import Diverged
+from mnar.training.metrics import all_scores
 from mnar.training.trainer import Interrupted, Trainer, train
 from mnar.types import DataSet, Split
 
@@ -115,7 +116,7 @@ def resume_run(
 
 
 def evaluate_run(folder: Path, *, root: Path | None = None, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Score the averaged model of a run, finished or not, on its test set.
+    """Compute every metric of a run's averaged model on its test set, whether the run is finished or not.
 
     `root` and `settings` are as in `resume_run`.
     """
@@ -123,8 +124,9 @@ def evaluate_run(folder: Path, *, root: Path | None = None, settings: Sequence[s
     data, engine = load_data(config, root), Engine(config.engine)
     network, prepare = trained_network(folder, config, data, engine)
     test_y, num_classes = data.test_y.to(engine.device), len(data.class_names)
-    scores, confusion = scores_on(network, data.test_x, test_y, prepare, num_classes=num_classes)
-    return {**scores, "confusion": confusion.tolist(), "class_names": list(data.class_names)}
+    predictions = predictions_on(network, data.test_x, test_y, prepare, num_classes=num_classes)
+    confusion = predictions.confusion.long().tolist()
+    return {**all_scores(predictions), "confusion": confusion, "class_names": list(data.class_names)}
 
 
 def trained_network(

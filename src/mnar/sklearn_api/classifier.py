@@ -1,4 +1,4 @@
-"""MNARClassifier: training on half-labelled data as a scikit-learn estimator."""
+"""`MNARClassifier`: a scikit-learn estimator that trains on half-labelled data."""
 
 from __future__ import annotations
 
@@ -36,32 +36,42 @@ from mnar.training.meters import Diverged
 from mnar.training.trainer import train
 from mnar.types import DataSet, Selection, Split
 
-MOST_CELLS = 10**8  # of a sparse matrix made dense: 800 MB
+MOST_CELLS = 10**8  # largest size of a sparse matrix that is made dense: 800 MB
 UNKNOWN = Estimate(np.nan, np.nan, np.nan)
-NUMBERS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": "allow-nan"}
+NUMERIC_CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": "allow-nan"}
 
 
 class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A network trained on rows of which some have a label, perhaps not those that chance would have chosen.
+    """A neural network for rows of which only some have a label, even if labels are missing not at random.
 
-    `fit(X, y)`: X is a table of numbers (NaN where one is missing; sparse is made dense), a DataFrame with columns of
-    any kind, or images as uint8 [n, h, w] or [n, h, w, c]. In y, `unlabeled`, None, NaN, empty text and "?" mean
-    "no label"; other texts, "none" too, are classes. Where -1 is a class, give another `unlabeled`, such as None. If
-    every row has a label, this is plain supervised learning.
+    `fit(X, y)` takes X as a table of numbers (NaN for a missing number; a sparse matrix is made dense), as a DataFrame
+    with columns of any kind, or as images, uint8 [n, h, w] or [n, h, w, c]. In y, the value `unlabeled`, None, NaN,
+    empty text and "?" mean "no label". Other texts, also "none", are classes. If -1 is one of your classes, choose
+    another `unlabeled`, such as None. If every row has a label, training is plain supervised learning.
 
-    learner, guidance    by name, as `mnar list` has them; "auto": what suits the kind of data. A learner named alone is
-                         guided as its own paper has it.
-    iterations           training steps; None: enough for the kind of data
-    backbone             an nn.Module, of which a copy is trained, or a function that makes one: its output are the
-                         features of the classifier; None: a network that suits the kind of data
-    settings             further options, as `mnar train --set` takes them: ["learner.threshold=0.9"]
-    random_state         an int gives the same model each time; the random states of numpy and torch are left alone
-    device               "cpu" or "cuda"; "auto": a GPU for images, where there is one
+    learner, guidance    names as listed by `mnar list`; "auto": suitable for the kind of data. If only the learner is
+                         named, the guidance is that of the learner's own paper.
+    iterations           number of training steps; None: a number suitable for the kind of data
+    unlabeled            the value in y that means "no label"
+    backbone             an nn.Module, of which a copy is trained, or a function that returns a new nn.Module. Its
+                         outputs are the features of the classifier. None: a network suitable for the kind of data
+    settings             further options, written as for `mnar train --set`: ["learner.threshold=0.9"]
+    random_state         an int gives the same model at every fit; the global random states of numpy and torch do not
+                         change
+    device               "cpu" or "cuda"; "auto": a GPU for images if the machine has one
+    verbose              whether to print the loss at each evaluation
 
-    After fitting: classes_; transduction_, the class of every row, as given or as predicted; and on request, since a
-    classifier has to be cross-fitted first, class_prior_, the share of each class among the unlabelled rows,
-    class_prior_interval_ (95 %), label_propensity_, the share of each class that is labelled, and mnar_test_, the test
-    of "labels are missing at random". NaN stands for what cannot be told of a class.
+    Attributes of a fitted classifier:
+
+    classes_                 the classes
+    transduction_            the class of every training row: the given label, or the predicted class
+    class_prior_             estimated share of each class among the unlabelled rows
+    class_prior_interval_    its 95 % interval
+    label_propensity_        estimated share of the rows of each class that have a label
+    mnar_test_               result of the test whether labels are missing at random
+
+    The last four are computed at first use, because they need a cross-validation. A value that cannot be estimated for
+    a class is NaN.
     """
 
     def __init__(
@@ -87,24 +97,25 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
+        """Train on all rows of X, of which y labels some; the docstring of the class describes X and y."""
         if y is None:
             raise ValueError("MNARClassifier requires y to be passed, but the target y is None")
-        x, notes = self._new_inputs(X)
-        codes = self._codes(y)
+        x, notes = self._training_inputs(X)
+        codes = self._class_codes(y)
         check_consistent_length(x, codes)
         row_names = [f"row {row}" for row in range(len(codes))]
         training = PartlyLabeled(x, codes, tuple(map(str, self.classes_)), row_names, tuple(notes))
-        self._training: PartlyLabeled | None = training
-        self._found: Inspection | None = None
+        self._training_data: PartlyLabeled | None = training  # kept until the inspection at first use
+        self._cached_inspection: Inspection | None = None
         for note in notes:
             warnings.warn(note, stacklevel=2)
         data = as_data_set(training, held_out=0.0)
         self._config = self._configure(data)
-        with _own_randomness(self._config):
-            weights = _trained(self._config, data, self.backbone, verbose=self.verbose).state_dict()
-        # What predicting needs: the network without the heads that were there to train with, and no sample.
+        with _keep_torch_random_state(self._config):
+            weights = _train_model(self._config, data, self.backbone, verbose=self.verbose).state_dict()
+        # Keep only what prediction needs: no samples, and no weights of the heads that only training uses.
         self._weights = {name: weights[name].cpu().numpy() for name in weights if not name.startswith("heads.")}
-        self._outline = data._replace(
+        self._data_without_samples = data._replace(
             train_x=data.train_x[:0].clone(),
             train_y=data.train_y[:0].clone(),
             test_x=data.test_x[:0].clone(),
@@ -115,53 +126,57 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the most probable class of each row."""
         probs = self.predict_proba(X)
         predicted: npt.NDArray[Any] = self.classes_[probs.argmax(1)]
         return predicted
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the probability of each class for each row, [n, k], in the order of `classes_`."""
         check_is_fitted(self)
-        return self._probs(torch.from_numpy(self._encoded(X)))
+        return self._probs(torch.from_numpy(self._network_inputs(X)))
 
     @property
     def class_prior_(self) -> npt.NDArray[np.float64]:
-        """[k] the share of each class among the unlabelled rows."""
-        return np.array([share.value for share in self._told("pool_share")])
+        """Estimated share of each class among the unlabelled rows, [k]."""
+        return np.array([share.value for share in self._class_estimates("pool_share")])
 
     @property
     def class_prior_interval_(self) -> npt.NDArray[np.float64]:
-        """[k, 2] its ends, with 95 % confidence."""
-        return np.array([(share.low, share.high) for share in self._told("pool_share")])
+        """Low and high end of the 95 % interval of each entry of `class_prior_`, [k, 2]."""
+        return np.array([(share.low, share.high) for share in self._class_estimates("pool_share")])
 
     @property
     def label_propensity_(self) -> npt.NDArray[np.float64]:
-        """[k] the share of each class, among all rows, that has a label."""
-        return np.array([1 / one_in.value for one_in in self._told("labeled_one_in")])
+        """Estimated share of the rows of each class that have a label, [k]."""
+        return np.array([1 / one_in.value for one_in in self._class_estimates("labeled_one_in")])
 
     @property
     def mnar_test_(self) -> AtRandomTest:
-        """Of "labels are missing at random": p_value, statistic and assumptions."""
+        """Result of the test whether labels are missing at random: p_value, statistic and assumptions."""
         if self._inspection.at_random is None:
             raise AttributeError(" ".join(self._inspection.cannot_tell))
         return self._inspection.at_random
 
-    def _told(self, what: Literal["pool_share", "labeled_one_in"]) -> list[Estimate]:
-        """Of each class, in the order of classes_."""
-        estimates: list[Estimate | None] = [getattr(found, what) for found in self._inspection.classes]
+    def _class_estimates(self, field: Literal["pool_share", "labeled_one_in"]) -> list[Estimate]:
+        """Return this estimate for each class, in the order of `classes_`."""
+        estimates: list[Estimate | None] = [getattr(findings, field) for findings in self._inspection.classes]
         if not any(estimates):
             raise AttributeError(" ".join(self._inspection.cannot_tell))
         return [estimate or UNKNOWN for estimate in estimates]
 
     @property
     def _inspection(self) -> Inspection:
+        """The inspection of the training data. The first use computes it and drops the training data."""
         check_is_fitted(self)
-        if self._training is not None:
-            self._found, self._training = inspect_data(self._training, seed=self._config.seed), None
-        assert self._found is not None
-        return self._found
+        if self._training_data is not None:
+            self._cached_inspection = inspect_data(self._training_data, seed=self._config.seed)
+            self._training_data = None
+        assert self._cached_inspection is not None
+        return self._cached_inspection
 
-    def _new_inputs(self, X: Any) -> tuple[npt.NDArray[Any] | Table, list[str]]:
-        """Images or a table, and notes on columns left out."""
+    def _training_inputs(self, X: Any) -> tuple[npt.NDArray[Any] | Table, list[str]]:
+        """Return images or a table, and notes about columns that are left out."""
         if _is_image_array(X):
             images = samples(X, "X")
             self.n_features_in_ = prod(images.shape[1:])
@@ -169,33 +184,39 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if _has_mixed_columns(X):
             validate_data(self, X, skip_check_array=True)
             return features_of(X)
-        return _numbers(validate_data(self, X, ensure_min_samples=2, **NUMBERS)), []
+        return _table_of_numbers(validate_data(self, X, ensure_min_samples=2, **NUMERIC_CHECKS)), []
 
-    def _encoded(self, X: Any) -> npt.NDArray[Any]:
-        """New rows as the network takes them."""
-        if self._outline.encoding is None:
-            images, shape = samples(np.asarray(X), "X"), tuple(self._outline.train_x.shape[1:])
+    def _network_inputs(self, X: Any) -> npt.NDArray[Any]:
+        """Return the rows to predict in the form that the network takes."""
+        if self._data_without_samples.encoding is None:
+            images, shape = samples(np.asarray(X), "X"), tuple(self._data_without_samples.train_x.shape[1:])
             if images.shape[1:] != shape:
-                raise ValueError(f"X has images of shape {images.shape[1:]}, and {shape} was fitted; resize them")
+                raise ValueError(
+                    f"X has images of shape {images.shape[1:]}, but the model was fitted to images of shape {shape}; "
+                    "resize the images"
+                )
             return images
-        encoder = TableEncoder.from_dict(self._outline.encoding)
+        encoder = TableEncoder.from_dict(self._data_without_samples.encoding)
         if encoder.schema.numeric_names == unnamed_columns(self.n_features_in_):
-            return encoder.transform(_numbers(validate_data(self, X, reset=False, **NUMBERS)))
+            return encoder.transform(_table_of_numbers(validate_data(self, X, reset=False, **NUMERIC_CHECKS)))
         if not hasattr(X, "columns"):
-            raise ValueError(f"X is {type(X).__name__}, and a DataFrame was fitted; give one with the same columns")
+            raise ValueError(
+                f"X is of type {type(X).__name__}, but the model was fitted to a DataFrame; "
+                "give a DataFrame with the same columns"
+            )
         validate_data(self, X, reset=False, skip_check_array=True)
         return encoder.transform(features_like(X, encoder.schema))
 
-    def _codes(self, y: Any) -> npt.NDArray[np.int64]:
-        """The number of each row's class, UNLABELED where it has none."""
+    def _class_codes(self, y: Any) -> npt.NDArray[np.int64]:
+        """Set `classes_`, and return the position of each row's class in it; UNLABELED for a row without a label."""
         is_labeled, labels = split_labels(column_or_1d(y, warn=True), self.unlabeled)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            found = f"every label is of class {self.classes_.tolist()[0]!r}" if len(labels) else "no row has a label"
+            problem = f"every label is of class {self.classes_.tolist()[0]!r}" if len(labels) else "no row has a label"
             raise ValueError(
-                f"{found}, and {(~is_labeled).sum()} of {len(is_labeled)} rows have none; label some of two classes or "
-                f"more. If {self.unlabeled!r} is a class, choose another `unlabeled`, such as None"
+                f"{problem}, and {(~is_labeled).sum()} of {len(is_labeled)} rows are unlabelled; label rows of at "
+                f"least two classes. If {self.unlabeled!r} is a class, choose another `unlabeled`, such as None"
             )
         codes = np.full(len(is_labeled), UNLABELED, np.int64)
         codes[is_labeled] = numbers
@@ -205,7 +226,11 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         num_unlabeled = int((data.train_y == UNLABELED).sum())
         learner, guidance = (None if name == "auto" else name for name in (self.learner, self.guidance))
         if num_unlabeled == 0 and (learner or guidance):
-            warnings.warn("every row has a label, so this is plain supervised learning", stacklevel=3)
+            warnings.warn(
+                "every row has a label, so the model is trained by plain supervised learning; "
+                "`learner` and `guidance` are ignored",
+                stacklevel=3,
+            )
             learner = guidance = None
         return configure(
             dataset=OWN_DATA,
@@ -225,29 +250,34 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @torch.no_grad()
     def _probs(self, x: Tensor) -> npt.NDArray[np.float64]:
+        """Return the predicted class probabilities of encoded rows, [n, k]."""
         device = Engine(self._config.engine).device
-        with _own_randomness(self._config):  # a new network begins at random
-            model = make_model(self._config, self._outline, self.backbone)
+        with _keep_torch_random_state(self._config):  # building a network draws random weights
+            model = make_model(self._config, self._data_without_samples, self.backbone)
         model.load_state_dict({name: torch.from_numpy(weight) for name, weight in self._weights.items()})
-        # In double precision a prediction does not depend on the rows beside it; for images that would take long.
-        dtype = torch.float32 if self._outline.is_image else torch.float64
+        # In double precision a prediction does not depend on the other rows of its batch. For images this is too slow.
+        dtype = torch.float32 if self._data_without_samples.is_image else torch.float64
         model = model.to(device, dtype).eval()
-        prepare = make_augment(self._config, self._outline).to(device)
+        prepare = make_augment(self._config, self._data_without_samples).to(device)
         logits = [model(prepare(rows.to(device), "id").to(dtype)).double() for rows in x.split(BATCH)]
         probs: npt.NDArray[np.float64] = torch.cat(logits).softmax(1).cpu().numpy()
         return probs
 
 
-def _trained(config: RunConfig, data: DataSet, backbone: NetworkOrFactory | None, *, verbose: bool) -> Classifier:
+def _train_model(config: RunConfig, data: DataSet, backbone: NetworkOrFactory | None, *, verbose: bool) -> Classifier:
+    """Train a model, and first its encoder if the learner needs a pretrained one. Nothing is written to disk."""
     if bool((data.train_y == UNLABELED).any()):
         rows = make_split(config, data)
     else:
-        everyone = np.arange(len(data.train_y))
-        rows = Split(everyone, everyone)
+        all_rows = np.arange(len(data.train_y))
+        rows = Split(all_rows, all_rows)
     trainer = make_trainer(config, data, rows, backbone)
     if trainer.learner.pretrained_by is not None:
         if config.learner.options["encoder"]:
-            raise ValueError("learner.encoder names a run to take it from, which fit has none of; leave it out")
+            raise ValueError(
+                f"learner.encoder is {str(config.learner.options['encoder'])!r}, but `fit` pretrains the encoder "
+                "itself and loads none from a run folder; leave the option out of `settings`"
+            )
         stage = make_trainer(pretraining_config(config, trainer.loader.num_unlabeled), data, rows)
         train(stage, PrintingRecorder("pretraining", verbose=verbose))
         trainer.load_encoder(stage.evaluated_model().state_dict())
@@ -259,7 +289,7 @@ def _trained(config: RunConfig, data: DataSet, backbone: NetworkOrFactory | None
 
 
 class PrintingRecorder:
-    """A `train.Recorder` that keeps nothing."""
+    """A `trainer.Recorder` that writes nothing to disk; with `verbose` it prints the loss at each evaluation."""
 
     stop_requested = False
 
@@ -277,28 +307,30 @@ class PrintingRecorder:
 
 
 @contextmanager
-def _own_randomness(config: RunConfig) -> Iterator[None]:
-    """What is drawn inside leaves the random state of torch as it was."""
+def _keep_torch_random_state(config: RunConfig) -> Iterator[None]:
+    """Restore torch's global random state at the end of the `with` block."""
     device = Engine(config.engine).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
 
 
 def _is_image_array(X: Any) -> bool:
+    """Return whether X is an array of images: uint8 with more than two dimensions."""
     return isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim > 2
 
 
 def _has_mixed_columns(X: Any) -> bool:
-    """Whether X is a DataFrame with columns that are not numbers."""
+    """Return whether X is a DataFrame that has columns other than numbers."""
     return hasattr(X, "columns") and any(getattr(dtype, "kind", "O") not in "biuf" for dtype in X.dtypes)
 
 
-def _numbers(X: Any) -> Table:
+def _table_of_numbers(X: Any) -> Table:
+    """Return a table of numbers from a dense or sparse matrix."""
     if not isinstance(X, np.ndarray):
         if prod(X.shape) > MOST_CELLS:
             raise ValueError(
-                f"X is sparse, and dense it would have {prod(X.shape):,} cells; at most {MOST_CELLS:,} are allowed: "
-                "choose fewer columns, e.g. by TruncatedSVD"
+                f"X is sparse, and as a dense array it would have {prod(X.shape):,} cells; at most {MOST_CELLS:,} are "
+                "allowed. Reduce the number of columns, e.g. with TruncatedSVD"
             )
         X = X.toarray()
     return Table.of_numbers(X)

@@ -1,4 +1,4 @@
-"""A bench's cells for a terminal."""
+"""The results of a bench as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rich.table import Table
 from mnar.bench.cell import Cell
 from mnar.bench.rows import (
     HEADINGS,
-    CellRow,
+    METHOD,
+    SETTING,
     by_table,
     circumstances,
     filled_columns,
@@ -22,11 +23,12 @@ from mnar.bench.rows import (
     what_is_missing,
 )
 
-INDENT, BETWEEN = "  ", 2  # of methods below their setting; cells between two columns, and at the edges together
+INDENT = "  "  # of a method below its setting
+BETWEEN = 2  # characters between two columns
 
 
 def shown(cells: Sequence[Cell], width: int) -> Iterator[str | Table]:
-    """All of it for a terminal."""
+    """The tables, then remarks on missing runs, circumstances, and how to read the tables."""
     for title, group in by_table(cells).items():
         yield from terminal_tables(title, group, width)
     yield from map(escape, what_is_missing(cells))
@@ -36,13 +38,11 @@ def shown(cells: Sequence[Cell], width: int) -> Iterator[str | Table]:
 
 
 def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table]:
-    """One table, or several where the terminal is too narrow for all the columns."""
+    """One table, or several if the terminal is too narrow for all columns."""
     rows = [row(cell) for cell in cells]
     columns = filled_columns(rows)
-    width_of = {
-        column: max(cell_len(getattr(line, column)) for line in [HEADINGS, *rows]) for column in CellRow._fields
-    }
-    first = max(width_of["setting"], width_of["method"] + len(INDENT))
+    width_of = {column: max(cell_len(line[column]) for line in [HEADINGS, *rows]) for column in HEADINGS}
+    first = max(width_of[SETTING], width_of[METHOD] + len(INDENT))
     groups: list[list[str]] = [[]]
     for column in columns:
         widths = [first, *(width_of[name] for name in [*groups[-1], column])]
@@ -52,14 +52,14 @@ def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table
     return [_terminal_table("" if i else title, rows, group) for i, group in enumerate(groups)]
 
 
-def _terminal_table(title: str, rows: Sequence[CellRow], columns: Sequence[str]) -> Table:
-    """Settings stand above their methods."""
+def _terminal_table(title: str, rows: Sequence[dict[str, str]], columns: Sequence[str]) -> Table:
+    """A table in which each setting is a heading above its methods."""
     table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(HEADINGS.method, no_wrap=True)
+    table.add_column(HEADINGS[METHOD], no_wrap=True)
     for column in columns:
-        table.add_column(getattr(HEADINGS, column), justify="right", no_wrap=True)
-    for setting, group in groupby(rows, key=lambda line: line.setting):
+        table.add_column(HEADINGS[column], justify="right", no_wrap=True)
+    for setting, group in groupby(rows, key=lambda line: line[SETTING]):
         table.add_row(f"[bold]{escape(setting)}[/bold]")
         for line in group:
-            table.add_row(f"{INDENT}{escape(line.method)}", *(getattr(line, column) for column in columns))
+            table.add_row(f"{INDENT}{escape(line[METHOD])}", *(line[column] for column in columns))
     return table

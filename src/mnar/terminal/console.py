@@ -1,4 +1,4 @@
-"""What the commands print on: the console, a progress bar, and errors in words."""
+"""The console that the commands print to, a progress bar, and error messages with a remedy."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 REMEDIES = {
     errno.ENOSPC: "free some space, then repeat the command",
-    errno.EROFS: "choose a folder that can be written to",
-    errno.EACCES: "change its permissions, or choose another place",
-    errno.EEXIST: "it is no folder; choose another",
-    errno.ENOTDIR: "a part of it is no folder; choose another",
-    errno.EISDIR: "it is a folder; name a file",
+    errno.EROFS: "choose a folder on a writable disk",
+    errno.EACCES: "change the permissions, or choose another path",
+    errno.EEXIST: "the path is not a folder; choose another path",
+    errno.ENOTDIR: "a part of the path is not a folder; choose another path",
+    errno.EISDIR: "the path is a folder; give a file",
 }
 
 
 class Terminal(Console):
+    """A console that a closed pipe does not stop."""
+
     def on_broken_pipe(self) -> None:
-        """Whoever read the output has gone (`mnar train | head`): a run goes on without them."""
+        """Print nothing more, so that a run continues when the reader of its output ends (`mnar train | head`)."""
         self.quiet = True
 
 
@@ -32,13 +34,16 @@ errors = Console(stderr=True)
 
 @contextmanager
 def bar(what: str = "reading", total: float | None = 1.0) -> Iterator[Callable[..., None]]:
-    """Shows what is being done, and how far it is."""
+    """Show a progress bar. The yielded function updates it with rich's options, e.g. `completed=0.5`.
+
+    The bar appears at the first update.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
     progress = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
     task = progress.add_task(what, total=total)
 
     def show(**changes: Any) -> None:
-        progress.start()  # not before: what is refused at once has not begun
+        progress.start()  # only now, so that an immediate error shows no bar
         progress.update(task, **changes)
 
     try:
@@ -50,13 +55,14 @@ def bar(what: str = "reading", total: float | None = 1.0) -> Iterator[Callable[.
 
 @contextmanager
 def reading_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar for stages. Call the yielded function with a stage's name, the items done and their total."""
     with bar(total=None) as update:
         update()
         yield lambda what, done, total: update(description=what, completed=done, total=total)
 
 
 def error_message(error: Exception) -> str:
-    """With a remedy where the system has none to offer."""
+    """Return the message of an error, with a remedy added to common errors of the operating system."""
     if isinstance(error, OSError) and error.errno in REMEDIES:
         return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}; {REMEDIES[error.errno]}"
     return str(error)

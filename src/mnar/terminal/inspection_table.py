@@ -1,4 +1,4 @@
-"""How an inspection shows on a terminal: a table with bars, then what it means in sentences."""
+"""Show an inspection on the terminal: a table with bars, then explanations in sentences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 8
 EIGHTHS = " ▏▎▍▌▋▊▉"
-MOST_CLASSES = 50  # that are listed; beyond, those whose shares differ most
-WEAK_PROBE = 0.2  # of the way from guessing to always right, in balanced accuracy
+MOST_CLASSES = 50  # with more classes, only those whose shares differ most are listed
+WEAK_PROBE = 0.2  # share of the way from guessing (0) to perfect (1), in balanced accuracy; below, the probe is weak
 
 
 def inspection_table(inspection: Inspection) -> RenderableType:
-    """Fits in 80 columns; a class name longer than 20 characters goes on in the next line."""
-    # imported here because it takes a while, which `import mnar` need not wait for
+    """Return the table and the sentences. They fit in 80 columns; class names wrap after 20 characters."""
+    # imported here because the import takes a while, and most uses of mnar do not need it
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -48,13 +48,13 @@ def inspection_table(inspection: Inspection) -> RenderableType:
 
 
 def share_bar(share: float, top: float) -> str:
-    """Of eighths of a block; `top` is the share of a full bar."""
+    """Draw a share as a bar, precise to an eighth of a block; `top` is the share of a full bar."""
     whole, eighths = divmod(round(8 * BAR_WIDTH * share / top), 8)
     return ("█" * whole + EIGHTHS[eighths]).rstrip()
 
 
 def interval_bar(estimate: Estimate, top: float) -> str:
-    """Solid to the low end of the interval, shaded to its high end."""
+    """Draw an interval as a bar that is solid up to the low end and shaded up to the high end."""
     solid, reach = (round(BAR_WIDTH * end / top) for end in (estimate.low, estimate.high))
     return "█" * solid + "▒" * (reach - solid)
 
@@ -91,35 +91,36 @@ def _headline(inspection: Inspection) -> str:
 
 
 def sentences_of(inspection: Inspection) -> Iterator[str]:
-    """What the numbers mean, what cannot be told, and what to do."""
+    """Yield sentences that explain the numbers, say what cannot be estimated, and recommend a method."""
     shares_are_known = any(c.pool_share for c in inspection.classes)
     if shares_are_known:
         yield (
-            "share: of the labels. pool: estimated share of what has no label, and its 95 % interval; the bar is solid "
-            "to the low end and shaded to the high one. 1 in: estimated rows of the class, in all data, for each label."
+            "share: share of the labels. pool: estimated share of the unlabelled rows, with its 95 % interval; the bar "
+            "is solid up to the low end and shaded up to the high end. 1 in: estimated number of rows of the class in "
+            "all data, per label."
         )
     if len(inspection.classes) > MOST_CLASSES:
-        yield f"The {MOST_CLASSES} classes whose shares differ most are listed; inspect.json has all."
+        yield f"Only the {MOST_CLASSES} classes whose shares differ most are listed; inspect.json has all classes."
     if shares_are_known:
         yield (
-            "The estimate supposes that rows of a class look alike with and without a label. Where those who give no "
-            "answer differ from those of their class who do, it can be far off, whatever its interval."
+            "The estimate assumes that labelled and unlabelled rows of the same class look alike. If they do not, the "
+            "estimate can be far off, and the interval does not show this."
         )
     if any(c.pool_share_bbse for c in inspection.classes):
         yield (
-            "The two estimates, EM and BBSE, differ by more than chance, a sign that this may not hold here; trust "
-            "neither far."
+            "The two estimates, EM and BBSE, differ by more than chance. This is a sign that the assumption may not "
+            "hold here, so treat both with caution."
         )
     yield from inspection.cannot_tell
     if inspection.probe is not None:
         yield _about_probe(inspection.probe, sum(c.num_labels > 0 for c in inspection.classes))
     if inspection.at_random is not None:
         p_value = inspection.at_random.p_value
-        verdict = "no" if p_value < SIGNIFICANT else "nothing speaks against it"
+        verdict = "No" if p_value < SIGNIFICANT else "There is no evidence against it"
         yield f"Are labels missing at random? {verdict} (p = {p_value:.2g}). {inspection.at_random.assumptions}"
     if inspection.recommendation is not None:
         learner, guidance = inspection.recommendation.learner, inspection.recommendation.guidance
-        yield f"Recommended: --learner {learner} --guidance {guidance}: {inspection.recommendation.reason}."
+        yield f"Recommended: --learner {learner} --guidance {guidance}, because {inspection.recommendation.reason}."
     for note in inspection.notes:
         yield f"Note: {note}."
 
@@ -127,8 +128,11 @@ def sentences_of(inspection: Inspection) -> Iterator[str]:
 def _about_probe(probe: ProbeFindings, num_classes: int) -> str:
     guessing = 1 / num_classes
     is_weak = probe.balanced_accuracy - guessing < WEAK_PROBE * (1 - guessing)
-    verdict = " It hardly tells the classes apart, so do not rely on the shares." if is_weak else ""
+    verdict = (
+        " The probe can hardly distinguish the classes, so do not rely on the estimated shares." if is_weak else ""
+    )
     return (
-        f"All this rests on a probe, {probe.model}. Of labelled rows that it has not seen it gets {probe.accuracy:.1%} "
-        f"right, as a mean over classes {probe.balanced_accuracy:.1%} (guessing: {guessing:.1%}).{verdict}"
+        f"All estimates come from a quick classifier, the probe ({probe.model}). On labelled rows that it was not "
+        f"trained on, the probe has an accuracy of {probe.accuracy:.1%} and a balanced accuracy of "
+        f"{probe.balanced_accuracy:.1%} (guessing: {guessing:.1%}).{verdict}"
     )

@@ -1,4 +1,4 @@
-"""What there is to choose from, as lines of text with rich's markup."""
+"""Lists of all parts, options and recipes for `mnar list`, as lines of text with rich's markup."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from mnar.recipes import RECIPES, TITLES, Recipe, no_recipe
 
 
 def listing(kind: str | None, which: str = "") -> Iterator[str]:
-    """Every part with every option and its default, of one kind, or of all with the names of the tables of recipes.
+    """List the parts of one kind, e.g. "learners", with every option and its default.
 
-    `which` is how a name begins, or a pattern.
+    Without a kind, list the parts of all kinds and the tables of recipes. `which` selects parts by the beginning of
+    their name or by a pattern.
     """
     kinds = {f"{section}s": (section, table) for section, table in TABLES.items()}
     kinds |= {section: (section, {"": make}) for section, make in SECTIONS.items()}
     if kind is not None and kind not in (*kinds, "recipes"):
-        raise ValueError(f"nothing called {kind!r} to list; choose from {[*kinds, 'recipes']}")
+        raise ValueError(f"there is nothing called {kind!r} to list; choose from {[*kinds, 'recipes']}")
     for title, (section, table) in kinds.items():
         if kind in (None, title):
             if not (found := _begin_with(which, table)):
@@ -35,7 +36,7 @@ def listing(kind: str | None, which: str = "") -> Iterator[str]:
                 if section in ABOUT:
                     yield f"      [dim]{escape(ABOUT[section](make))}[/dim]"
     if kind is None:
-        yield "[bold]recipes[/bold]  [dim]--recipe NAME; `mnar list recipes TABLE` has their names[/dim]"
+        yield "[bold]recipes[/bold]  [dim]--recipe NAME; `mnar list recipes TABLE` lists their names[/dim]"
         yield from (f"  {table}  [dim]{escape(title)}[/dim]" for table, title in TITLES.items())
     if kind == "recipes":
         if not (recipes := _begin_with(which, RECIPES)):
@@ -49,7 +50,10 @@ def _begin_with(which: str, parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe_lines(recipes: Mapping[str, Recipe], titles: Mapping[str, str]) -> Iterator[str]:
-    """Under the titles of their tables, which are by the first part of a recipe's name; notes are footnotes."""
+    """List recipes under the titles of their tables, with notes as footnotes.
+
+    The key of a table's title is the first part of a recipe's name.
+    """
     tables: dict[str, dict[str, Recipe]] = {}
     for name, recipe in recipes.items():
         tables.setdefault(name.partition("/")[0], {})[name] = recipe
@@ -63,6 +67,7 @@ def recipe_lines(recipes: Mapping[str, Recipe], titles: Mapping[str, str]) -> It
 
 
 def _figures(recipe: Recipe) -> str:
+    """Return the figures of a recipe as the paper prints them."""
     figures = [recipe.printed] if recipe.accuracy is not None else []
     if recipe.geometric_mean is not None:
         figures.append(f"GM {recipe.printed_geometric_mean}")
@@ -72,7 +77,7 @@ def _figures(recipe: Recipe) -> str:
 
 
 def _about_learner(learner: Callable[..., Any]) -> str:
-    """What a choice of learner hangs on."""
+    """Describe a learner: its paper, the kinds of data, the views of unlabelled samples and its default guidance."""
     views = ", ".join(learner.views) or "none"  # type: ignore[attr-defined]
     guidance, suits = learner.default_guidance, " and ".join(learner.suits)  # type: ignore[attr-defined]
     options = ", ".join(f"{option} {value}" for option, value in guidance.items() if option != "name")
@@ -81,7 +86,7 @@ def _about_learner(learner: Callable[..., Any]) -> str:
 
 
 def _about_guidance(make: Callable[..., Any]) -> str:
-    """Whose it is, and with which learners it can be chosen."""
+    """Describe a guidance: its paper, and the learners with which it can be combined."""
     guidance = class_of(make)
     guided = [name for name, learner in LEARNERS.items() if learner.is_guided]
     served = [name for name in guided if guidance.needs <= LEARNERS[name].hooks]

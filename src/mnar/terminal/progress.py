@@ -1,4 +1,4 @@
-"""How a run shows on a terminal: a bar, a health line, and warnings in words."""
+"""Show the progress of a run on the terminal: a progress bar, a line about pseudo-labels, and warnings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from mnar.config import RunConfig
+from mnar.run.folder import RunFolder
+from mnar.training.metrics import headline_metrics
 
 BARS = "▁▂▃▄▅▆▇█"
-MOST_BARS = 40  # classes that fit in a line
+MOST_BARS = 40  # classes that fit into a line
 
 
 class TerminalDisplay:
-    """Use as a context manager. Without a terminal it prints one line an evaluation instead of a moving bar."""
+    """A `Display` for the terminal, used as a context manager. Into a file it prints one line per evaluation."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -36,6 +38,7 @@ class TerminalDisplay:
         self.task = self.bar.add_task("", total=None, rate="", accuracy="")
         self.health = Text("")
         self.iterations = 0
+        self.test_counts: list[int] = []
         self.live = Live(Group(self.bar, self.health), console=console, refresh_per_second=4)
 
     def __enter__(self) -> TerminalDisplay:
@@ -50,13 +53,14 @@ class TerminalDisplay:
 
     def started(self, config: RunConfig, folder: Path, first_step: int) -> None:
         self.iterations = config.train.iterations
+        self.test_counts = RunFolder(folder).split()["test"]
         name = f"{config.learner.name} + {config.guidance.full_name} on {config.dataset.name}, seed {config.seed}"
         origin = f", from step {first_step}" if first_step else ""
         self.console.print(f"{name}: {self.iterations:,} steps{origin}", highlight=False)
         self.bar.update(self.task, description=config.dataset.name, total=self.iterations, completed=first_step)
 
     def stepped(self, step: int) -> None:
-        self.bar.update(self.task, completed=step)  # nothing is read from the device for it
+        self.bar.update(self.task, completed=step)  # needs no value from the device
 
     def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None:
         self.bar.update(self.task, rate=f"{rate:,.0f} img/s")
@@ -64,13 +68,13 @@ class TerminalDisplay:
         self.live.update(Group(self.bar, self.health))
 
     def evaluation(self, line: dict[str, Any]) -> None:
-        accuracy = f"test {line['test']['accuracy']:.2%}"
-        self.bar.update(self.task, accuracy=accuracy)
+        scores = [(metric.title, metric.value(line["test"], self.test_counts)) for metric in headline_metrics()]
+        first, *others = [f"{title} {value:.2%}" for title, value in scores if value is not None]
+        self.bar.update(self.task, accuracy=f"test {first}")
         if not self.console.is_terminal:
-            gm = line["test"]["geometric_mean"]
             rate = self.bar.tasks[0].fields["rate"]
-            text = f"step {line['step']:,}/{self.iterations:,}  {accuracy}  gm {gm:.2%}  {rate}  {self.health.plain}"
-            self.console.print(text, highlight=False, soft_wrap=True)
+            parts = [f"step {line['step']:,}/{self.iterations:,}", f"test {first}", *others, rate, self.health.plain]
+            self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -80,7 +84,7 @@ class TerminalDisplay:
 
 
 def health_line(means: dict[str, float], share: Sequence[float]) -> str:
-    """Mask rate, share of the pseudo-labels per class, transitions in the window, share of empty rows."""
+    """Loss, mask rate, pseudo-labels per class, transitions in the window and the share of empty rows, in one line."""
     parts = [f"loss {means['loss']:.3f}"]
     if "mask_rate" in means:
         parts.append(f"mask {means['mask_rate']:.0%}")
@@ -94,7 +98,7 @@ def health_line(means: dict[str, float], share: Sequence[float]) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar a class, a dot for none; for many classes, how many get nothing."""
+    """One bar per class, a dot for a class without any; with many classes, only the number of classes with some."""
     if len(values) > MOST_BARS:
         return f"{sum(value > 0 for value in values)} of {len(values)} classes"
     top = max(values) or 1.0

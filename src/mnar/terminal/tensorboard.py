@@ -1,4 +1,4 @@
-"""A run for TensorBoard: the numbers of each evaluation, in the run folder, as event files."""
+"""Write the metrics of each evaluation as TensorBoard event files into the run folder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mnar.config import RunConfig
 from mnar.run.folder import RunFolder
 from mnar.run.recorder import Display
+from mnar.training.metrics import METRICS
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -19,13 +20,17 @@ EVENTS = "tensorboard"  # in the run folder
 
 
 class TensorBoard:
-    """Stands before another display: hands on what it is told, and writes the evaluations. Use as a context manager."""
+    """A `Display` that writes evaluations for TensorBoard and passes every call on to another display.
+
+    Use it as a context manager.
+    """
 
     class_names: list[str]
+    test_counts: list[int]
     writer: SummaryWriter
 
     def __init__(self, display: Display) -> None:
-        _summary_writer()  # now, and not after the data are loaded: is it installed?
+        _summary_writer()  # fails now, before the data are loaded, if TensorBoard is not installed
         self.display = display
         self._open_files = ExitStack()
 
@@ -38,8 +43,9 @@ class TensorBoard:
         self._open_files.close()
 
     def started(self, config: RunConfig, folder: Path, first_step: int) -> None:
-        self.class_names = RunFolder(folder).split()["class_names"]
-        # What was measured after the checkpoint that the run goes on from will be measured again: show it once.
+        split = RunFolder(folder).split()
+        self.class_names, self.test_counts = split["class_names"], split["test"]
+        # Evaluations after the checkpoint will be repeated, so TensorBoard must forget the first ones.
         writer = _summary_writer()(str(folder / EVENTS), purge_step=first_step + 1)
         self.writer = self._open_files.enter_context(writer)
         self.display.started(config, folder, first_step)
@@ -51,7 +57,7 @@ class TensorBoard:
         self.display.progress(step, rate, means, share)
 
     def evaluation(self, line: dict[str, Any]) -> None:
-        for tag, value in scalars(line, self.class_names).items():
+        for tag, value in scalars(line, self.class_names, self.test_counts).items():
             self.writer.add_scalar(tag, value, line["step"])
         self.writer.flush()
         self.display.evaluation(line)
@@ -63,12 +69,16 @@ class TensorBoard:
         self.display.warning(text)
 
 
-def scalars(line: dict[str, Any], class_names: Sequence[str]) -> dict[str, float]:
-    """The numbers of one line of metrics.jsonl by their tag; what stands before the slash is a group of charts."""
-    test, train = line["test"], line["train"]
-    values = {f"test/{name}": test[name] for name in ("accuracy", "geometric_mean", "calibration_error")}
-    values |= {f"recall/{name}": recall for name, recall in zip(class_names, test["recall"], strict=True)}
-    values |= {f"train/{name}": mean for name, mean in train.items()}
+def scalars(line: dict[str, Any], class_names: Sequence[str], test_counts: Sequence[int]) -> dict[str, float]:
+    """The numbers of one evaluation by tag; TensorBoard groups the charts by the part before the slash."""
+    values: dict[str, float] = {}
+    for metric in METRICS.values():
+        value = metric.value(line["test"], test_counts)
+        if value is not None and metric.is_per_class:
+            values |= {f"{metric.name}/{name}": share for name, share in zip(class_names, value, strict=True)}
+        elif value is not None:
+            values[f"test/{metric.name}"] = value
+    values |= {f"train/{name}": mean for name, mean in line["train"].items()}
     if "pseudo" in line:
         shares = zip(class_names, line["pseudo"]["share"], strict=True)
         values |= {f"pseudo_label_share/{name}": share for name, share in shares}
@@ -77,7 +87,7 @@ def scalars(line: dict[str, Any], class_names: Sequence[str]) -> dict[str, float
 
 def _summary_writer() -> type[SummaryWriter]:
     try:
-        from torch.utils.tensorboard import SummaryWriter  # an extra, and a second that only its users wait for
+        from torch.utils.tensorboard import SummaryWriter  # an extra that takes a second to import
     except ImportError as error:
         raise ValueError("--tensorboard needs the extra: pip install 'mnar[tensorboard]'") from error
     return SummaryWriter

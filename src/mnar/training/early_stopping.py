@@ -1,4 +1,4 @@
-"""Early stopping: the model that did best on labels held out from training."""
+"""Early stopping: keep the model with the lowest loss on labels that are held out from training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mnar.models import Classifier
 
 
 class BestSoFar:
-    """Watches a model after every step, and keeps it where it does better than before.
+    """Keeps a copy of the watched model whenever its loss on the held-out labels is the lowest so far.
 
-    Device work alone: what comes after `patience` steps without a better loss is not looked at any more, so training
-    may go on until somebody asks whether it has to.
+    `update` contains only device work. After `patience` steps without a lower loss it stops looking, so training may
+    continue for a few steps until the loop reads `gave_up`.
     """
 
     def __init__(self, watched: Classifier, network: nn.Module, x: Tensor, y: Tensor, *, patience: int) -> None:
@@ -43,7 +43,7 @@ class BestSoFar:
         return self.waited >= self.patience
 
     def restart(self) -> None:
-        """Look for another, from the next step on."""
+        """Start the search again, for the next generation."""
         self.loss.fill_(math.inf)
         self.waited.zero_()
 

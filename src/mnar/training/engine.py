@@ -1,7 +1,6 @@
-"""How a step is executed: on which device, in which precision, compiled or not, as one CUDA graph or not.
+"""The engine executes steps: it chooses device, precision, kernels, torch.compile and CUDA graphs.
 
-Nothing here changes the method, only its rounding, its random draws and its speed. Each part chooses itself and can be
-switched off.
+The engine changes rounding, random draws and speed, but not the method. Every part can be switched off.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mnar.models.convolution import Convolution3x3
 from mnar.models.fusing import TRITON_IS_INSTALLED
 from mnar.training.options import EngineOptions, Switch
 
-# One each for a view of a size, over all the trainers of a process; past the limit torch.compile gives up.
+# torch.compile compiles once per view and batch size, over all trainers of a process, and gives up past the limit.
 RECOMPILE_LIMIT = 256
 
 
@@ -35,16 +34,18 @@ class Engine:
         if on_gpu:
             torch.cuda.set_device(self.device)
             torch.backends.cudnn.benchmark = True
-            torch.backends.cudnn.allow_tf32 = False  # what is to be float32 is float32; matrix products are already
+            torch.backends.cudnn.allow_tf32 = (
+                False  # convolutions in float32 shall be exact; matrix products already are
+            )
         if self.compile:
-            from torch._dynamo import config as dynamo  # a second, that only those who compile wait for
+            from torch._dynamo import config as dynamo  # takes a second to import, so only if it is needed
 
             dynamo.recompile_limit = max(dynamo.recompile_limit, RECOMPILE_LIMIT)
 
     def place(self, model: Classifier) -> Classifier:
-        """The model on the device, channels last: what the convolutions of a GPU read without a transpose."""
+        """Move the model to the device, on a GPU channels-last, which convolutions read without a transpose."""
         ours = [module for module in model.modules() if isinstance(module, BatchNormLeakyReLU | Convolution3x3)]
-        self.fused = self.fused and bool(ours)  # other models are left to torch.compile
+        self.fused = self.fused and bool(ours)  # other models use torch.compile
         for module in ours:
             module.fused = self.fused
         model = model.to(self.device)
@@ -53,7 +54,7 @@ class Engine:
         return model
 
     def network(self, model: Classifier) -> nn.Module:
-        """The model as the learner calls it: `features`, `head`, `heads`. It shares the model's parameters."""
+        """The model for training, compiled or under autocast, with the same parameters, `features` and `head`."""
         compiles = self.compile and not self.fused
         if not compiles and self.dtype == torch.float32:
             return model
@@ -67,7 +68,7 @@ class Engine:
         return torch.compile(augment, dynamic=False, fullgraph=True) if self.compile else augment
 
     def guide(self, guidance: Guidance) -> None:
-        """Dozens of small kernels become a few. In place: the state keeps its names."""
+        """Compile the guidance in place (buffers keep their names): dozens of small kernels become a few."""
         if self.compile:
             guidance.compile(dynamic=False, fullgraph=True)
 
@@ -76,9 +77,10 @@ class Engine:
 
 
 class AutocastModel(nn.Module):
-    """A model whose features are compiled, or computed under autocast, or both; heads, softmax and guidance are not.
+    """A model whose features are compiled, or computed under autocast, or both.
 
-    Logits in bfloat16 tie, and to PRG a tie that falls the other way is a transition.
+    Heads, softmax and guidance stay in float32. Logits in bfloat16 have ties, and a tie that is broken differently at
+    the next visit would look like a transition to PRG.
     """
 
     def __init__(self, model: Classifier, device: torch.device, dtype: torch.dtype, *, compiles: bool = False) -> None:
@@ -88,7 +90,7 @@ class AutocastModel(nn.Module):
         self.train(model.training)
 
     def __getattr__(self, name: str) -> Any:
-        """Heads, encoder and whatever else the model has."""
+        """Attributes of the model, such as its heads and its encoder."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -108,9 +110,9 @@ class AutocastModel(nn.Module):
 
 
 class GraphedStep:
-    """A step that runs as one CUDA graph after a few ordinary runs, all of them real steps of the training."""
+    """A step that becomes one CUDA graph after a few eager steps. The eager steps are real training steps, too."""
 
-    EAGER_STEPS = 3  # kernels get chosen and compiled, the optimiser makes its buffers
+    EAGER_STEPS = 3  # these choose and compile kernels and create the optimiser's buffers
 
     def __init__(self, step: Callable[[], None]) -> None:
         self._step = step
@@ -130,7 +132,7 @@ class GraphedStep:
         self._graph.replay()
 
     def _run_aside(self) -> None:
-        """On the stream of the later capture, so that what is cached per stream is warm there."""
+        """Run the step on the stream of the later capture, so that caches per stream are filled."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._step()

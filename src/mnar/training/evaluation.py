@@ -1,104 +1,54 @@
-"""How good a model is, and how good its pseudo-labels are."""
+"""Evaluate a model and its pseudo-labels, and summarise the evaluations of a run."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-BATCH = 1000  # samples that are predicted at a time
-NUM_CONFIDENCE_BINS = 15
+from mnar.training.metrics import Predictions, overall_metrics
+
+BATCH = 1000  # samples per forward pass
 HEADLINE_EVALUATIONS = 20
-STARVED_SHARE_OF_RUN = 0.1  # so long without a pseudo-label is a long time
+STARVED_SHARE_OF_RUN = 0.1  # a class without a pseudo-label for this share of the steps is worth a warning
 COLLAPSED_MASK_RATE = 0.01
 Value = TypeVar("Value")
+Headline = dict[str, Value]  # the figures that summarise a run, by name: floats, or spreads over several runs
 
-
-class Headline(NamedTuple, Generic[Value]):
-    """The figures to quote, of a run or, as spreads, of several. Best-on-test peeks at the test set and says so."""
-
-    accuracy_median_last_20: Value
-    accuracy_final: Value
-    accuracy_best_on_test: Value
-    geometric_mean: Value
+ACCURACY, FINAL, BEST = "accuracy_median_last_20", "accuracy_final", "accuracy_best_on_test"
 
 
 @torch.no_grad()
-def scores_on(
-    model: nn.Module,
-    images: Tensor,
-    targets: Tensor,
-    prepare: Callable[[Tensor], Tensor],
-    *,
-    num_classes: int,
-) -> tuple[dict[str, Any], Tensor]:
-    """Scores of a model in evaluation mode, and its confusion matrix [true class, predicted class].
-
-    Everything is gathered on the device and read once.
-    """
-    probs = torch.cat([model(prepare(chunk)).float().softmax(1) for chunk in images.split(BATCH)])
-    confidence, predicted = probs.max(1)
-    confusion = count_pairs(targets, predicted, num_classes, num_classes)
-    scores = confusion_scores(confusion.cpu())
-    scores["calibration_error"] = calibration_error(confidence, predicted == targets).item()
-    return scores, confusion
+def predictions_on(
+    model: nn.Module, samples: Tensor, targets: Tensor, prepare: Callable[[Tensor], Tensor], *, num_classes: int
+) -> Predictions:
+    """The predictions of a model in evaluation mode; `prepare` turns samples into the model's input."""
+    probs = torch.cat([model(prepare(chunk)).float().softmax(1) for chunk in samples.split(BATCH)])
+    confusion = count_pairs(targets, probs.max(1).indices, num_classes, num_classes)
+    return Predictions(confusion.cpu().double(), probs, targets)
 
 
 def count_pairs(rows: Tensor, columns: Tensor, num_rows: int, num_columns: int) -> Tensor:
-    """How often each (row, column) occurs, [num_rows, num_columns]."""
+    """Count how often each (row, column) pair occurs, [num_rows, num_columns]."""
     counts = torch.zeros(num_rows, num_columns, dtype=torch.int64, device=rows.device)
     add_pairs(counts, rows, columns)
     return counts
 
 
 def add_pairs(counts: Tensor, rows: Tensor, columns: Tensor) -> None:
-    """Count each (row, column) in place, without a host sync."""
+    """Add each (row, column) pair to `counts` in place, without a host sync."""
     cells = rows * counts.shape[1] + columns
     counts.view(-1).scatter_add_(0, cells, torch.ones_like(cells, dtype=counts.dtype))
 
 
-def confusion_scores(confusion: Tensor) -> dict[str, Any]:
-    """Accuracy, geometric mean of the recalls, and precision, recall and share of the predictions per class.
-
-    A class that is never predicted has precision 0. One that is not in the test set is shown with recall 0, and is
-    left out of the geometric mean.
-    """
-    confusion = confusion.double()
-    right, per_class = confusion.diagonal(), confusion.sum(1)
-    recall = right / per_class.clamp(min=1)
-    precision = right / confusion.sum(0).clamp(min=1)
-    return {
-        "accuracy": (right.sum() / confusion.sum()).item(),
-        "geometric_mean": geometric_mean(recall[per_class > 0].tolist()),
-        "precision": precision.tolist(),
-        "recall": recall.tolist(),
-        "predicted_share": (confusion.sum(0) / confusion.sum()).tolist(),
-    }
-
-
-def geometric_mean(recalls: Sequence[float]) -> float:
-    """prod(recall)^(1/k): zero as soon as one class is forgotten."""
-    if min(recalls) == 0:
-        return 0.0
-    return math.exp(statistics.fmean(math.log(recall) for recall in recalls))
-
-
-def calibration_error(confidence: Tensor, correct: Tensor) -> Tensor:
-    """Expected calibration error: |accuracy - confidence| over equal-width bins, weighted by their size."""
-    bins = (confidence * NUM_CONFIDENCE_BINS).long().clamp(0, NUM_CONFIDENCE_BINS - 1)
-    gap = correct.double() - confidence.double()
-    gap_per_bin = torch.zeros(NUM_CONFIDENCE_BINS, dtype=gap.dtype, device=gap.device).scatter_add_(0, bins, gap)
-    return gap_per_bin.abs().sum() / len(confidence)
-
-
 def pseudo_label_scores(confusion: Tensor) -> dict[str, Any]:
-    """Quality of pseudo-labels from counts [true class, pseudo-label], the last column holding those not accepted.
+    """The quality of pseudo-labels, from counts [true class, pseudo-label].
 
-    A row beyond the classes holds those whose truth is unknown; they count for the shares alone.
+    The last column counts the pseudo-labels that were not accepted. A row after the classes counts the samples whose
+    true class is unknown; these samples contribute to the shares only.
     """
     accepted = confusion.double()[:, :-1]
     known = accepted[: accepted.shape[1]]
@@ -106,7 +56,7 @@ def pseudo_label_scores(confusion: Tensor) -> dict[str, Any]:
     return {
         "accepted": int(accepted.sum()),
         "share": (accepted.sum(0) / accepted.sum().clamp(min=1)).tolist(),
-        "error": _ratios(per_class - right, per_class),  # of what is truly c: labelled as something else
+        "error": _ratios(per_class - right, per_class),  # of the samples of a class: labelled as another class
         "precision": _ratios(right, per_label),
     }
 
@@ -116,34 +66,54 @@ def _ratios(part: Tensor, whole: Tensor) -> list[float | None]:
 
 
 def headline_lines(lines: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """The last evaluations, at most 20, of what is handed out: the last generation's, the best model's."""
+    """The evaluations that the headline is the median of: the last 20 of the final generation.
+
+    With early stopping, only the evaluations of the model that was kept count.
+    """
     last = lines[-1]
     since = last["step"] - last.get("validation", {}).get("steps_since", last["step"])
-    of_it = [line for line in lines if _same_generation(line, last) and line["step"] >= since]
-    return of_it[-HEADLINE_EVALUATIONS:]
+    of_final_model = [line for line in lines if _same_generation(line, last) and line["step"] >= since]
+    return of_final_model[-HEADLINE_EVALUATIONS:]
 
 
 def _same_generation(line: dict[str, Any], other: dict[str, Any]) -> bool:
     return line.get("generation") == other.get("generation")
 
 
-def headline(lines: Sequence[dict[str, Any]]) -> Headline[float]:
-    """From the lines of metrics.jsonl."""
+def headline(lines: Sequence[dict[str, Any]], test_counts: Sequence[int] = ()) -> Headline[float]:
+    """The figures that summarise a run: the median of every overall metric, and the final and the best accuracy.
+
+    `test_counts` are the test samples per class; without them, metrics that depend on these counts are left out.
+    """
     if not lines:
         raise ValueError("no evaluation to summarise: the run has not reached its first one (train.eval_every)")
     last, latest = lines[-1], headline_lines(lines)
-    return Headline(
-        accuracy_median_last_20=statistics.median(line["test"]["accuracy"] for line in latest),
-        accuracy_final=last["test"]["accuracy"],
-        accuracy_best_on_test=max(line["test"]["accuracy"] for line in lines if _same_generation(line, last)),
-        geometric_mean=statistics.median(line["test"]["geometric_mean"] for line in latest),
-    )
+    figures = {
+        ACCURACY: statistics.median(line["test"]["accuracy"] for line in latest),
+        FINAL: last["test"]["accuracy"],
+        BEST: max(line["test"]["accuracy"] for line in lines if _same_generation(line, last)),
+    }
+    for metric in overall_metrics():
+        values = [metric.value(line["test"], test_counts) for line in latest]
+        if metric.name != "accuracy" and None not in values:
+            figures[metric.name] = statistics.median(values)
+    return figures
+
+
+def headline_figures() -> list[str]:
+    """The names of all figures that `headline` can return."""
+    return [ACCURACY, FINAL, BEST, *(metric.name for metric in overall_metrics() if metric.name != "accuracy")]
+
+
+def headline_name(metric: str) -> str:
+    """The name of the figure that is the median of a metric."""
+    return ACCURACY if metric == "accuracy" else metric
 
 
 def health_warnings(
     lines: Sequence[dict[str, Any]], iterations: int, class_names: Sequence[str], *, guided: bool
 ) -> dict[str, str]:
-    """What looks wrong with the pseudo-labels of late, in words, by kind."""
+    """Warnings about the pseudo-labels of the last evaluations, by kind."""
     patience = STARVED_SHARE_OF_RUN * iterations
     if len(lines) < 2 or "pseudo" not in lines[-1] or lines[-1]["step"] < patience:
         return {}
@@ -160,13 +130,13 @@ def health_warnings(
         remedies.append("a lower learner.threshold" if "mask_rate" in lines[-1]["train"] else "more labels")
         more = f" and {len(starved) - 5} more" if len(starved) > 5 else ""
         warnings["starved"] = (
-            f"no pseudo-label for {', '.join(starved[:5])}{more} {period}: the model may be forgetting them; "
-            f"if that goes on, try {' or '.join(remedies)}"
+            f"no pseudo-label for {', '.join(starved[:5])}{more} {period}: the model may be forgetting these classes; "
+            f"if this continues, try {' or '.join(remedies)}"
         )
     rates = [line["train"].get("mask_rate", 1.0) for line in recent]
     if max(rates) < COLLAPSED_MASK_RATE:
         warnings["collapsed"] = (
-            f"the mask rate has collapsed, {rates[-1]:.2%} {period}: almost nothing unlabelled is used; "
+            f"the mask rate has collapsed, {rates[-1]:.2%} {period}: almost no unlabelled sample is used; "
             "try a lower learner.threshold or more labels"
         )
     return warnings

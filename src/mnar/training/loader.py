@@ -1,4 +1,4 @@
-"""The two streams: which rows a step sees, and the batch that they become on the device."""
+"""The loader: draws the labelled and unlabelled rows of each step, and makes the batch on the device."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from mnar import distributed
 from mnar.augment import kind_of
 from mnar.types import Batch, DataSet, Selection, Split
 
-STEPS_AHEAD = 64  # rows are drawn on the host and copied to the device for so many steps at a time
-LARGEST_SHARE = 0.5  # of the free memory of a device that samples may fill; the rest is for model and activations
+STEPS_AHEAD = 64  # the rows of this many steps are drawn on the host and copied to the device together
+LARGEST_SHARE = 0.5  # of the free device memory that samples may fill; model and activations need the rest
 
 
 class Loader:
-    """Draws rows for a step from (seed, step) alone, so that resuming needs no sampler state.
+    """Draws the rows of a step from (seed, step) alone, so that resuming needs no sampler state.
 
-    Labelled rows repeat; unlabelled rows are distinct within a batch and independent across batches, so a sample's
-    second visit can come at once: with epoch-wise permutations PRG would see no transition for a whole epoch.
+    Labelled rows may repeat within a batch. Unlabelled rows are distinct within a batch and independent across batches,
+    so a sample can return in the next batch. With one permutation per epoch, PRG would see no transition during the
+    first epoch.
 
-    on_device   whether all samples are copied to the device, or stay where they are (in memory, or in a memory-mapped
-                file) and follow step by step; None: copied if they fit well. Batches are the same either way.
-    held_out    samples whose labels are kept to validate with
+    on_device    True: copy all samples to the device. False: keep them in host memory (or in a memory-mapped file) and
+                 copy the samples of each step. None: copy them if they fit well. The batches are the same in all cases.
+    held_out     rows whose labels are held out for early stopping
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Loader:
         if batch_labeled < 1 or batch_unlabeled < 1:
             raise ValueError(f"batch sizes are {batch_labeled} and {batch_unlabeled}; each must be at least 1")
         if not views:
-            batch_unlabeled = 0  # nobody looks at them
+            batch_unlabeled = 0  # the learner uses no unlabelled samples
         if batch_unlabeled > self.num_unlabeled:
             raise ValueError(
                 f"train.batch_unlabeled is {batch_unlabeled}, but there are {self.num_unlabeled} unlabelled samples "
@@ -59,7 +60,7 @@ class Loader:
         self.views, self.labeled_view = tuple(views), labeled_view
         self.batch_labeled, self.batch_unlabeled = batch_labeled, batch_unlabeled
         self.on_device = fits(data.train_x.nbytes, device) if on_device is None else on_device
-        # uint8 on the device: a quarter of float32's memory; cast after the crop
+        # uint8 on the device takes a quarter of the memory of float32; the augmentation casts after the crop
         self._inputs = data.train_x.to(device) if self.on_device else data.train_x
         self._given_rows = torch.from_numpy(split.labeled_index).to(device)
         self._given_labels = data.labels.to(device)[self._given_rows]
@@ -67,13 +68,14 @@ class Loader:
         with_label = split.labeled_index if held_out is None else np.append(split.labeled_index, held_out)
         self._with_label = torch.from_numpy(with_label).to(device)
         self._labeled_rows, self._labels = self._given_rows, self._given_labels
-        self.selection: Selection | None = None  # what the last generation handed on
-        self._pool: npt.NDArray[np.int64] | None = None  # None: all of the unlabelled set
-        # For scores only; no learner sees it. Where some are unknown all are: those known are trained on, and flatter.
+        self.selection: Selection | None = None  # the samples that joined after the last generation
+        self._pool: npt.NDArray[np.int64] | None = None  # rows that unlabelled batches are drawn from; None: all
+        # For scores only; no learner sees these classes. If some are unknown, none is used: the known ones belong to
+        # labelled samples, on which the model was trained, so their scores would be too high.
         self.unlabeled_targets = data.train_y.to(device)[self._unlabeled_rows]
         if (self.unlabeled_targets < 0).any():
             self.unlabeled_targets = torch.full_like(self.unlabeled_targets, -1)
-        # Fixed addresses, for CUDA graphs.
+        # A CUDA graph reads the indices from fixed addresses.
         local = slice(distributed.rank(), None, distributed.world_size())
         self._local = local
         self._x_index = torch.zeros(len(range(batch_labeled)[local]), dtype=torch.int64, device=device)
@@ -84,7 +86,7 @@ class Loader:
         self._staging = None if self.on_device else Staging(self._inputs, batch, device)
 
     def indices(self, step: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The rows of one step: of the labelled set, and of the unlabelled set."""
+        """Draw the rows of one step: rows of the labelled set, and rows of the unlabelled set."""
         random = np.random.default_rng([self.seed, step])
         x_index = random.integers(self.num_labeled, size=self.batch_labeled)
         if self._pool is None:
@@ -96,7 +98,7 @@ class Loader:
         return x_index, u_index
 
     def adopt(self, selection: Selection) -> None:
-        """From now on the labelled set is the given one and what was selected; the selection before it is forgotten."""
+        """Use the given labels plus this selection as the labelled set. An earlier selection is dropped."""
         rows, labels = selection.rows.to(self.device), selection.labels.to(self.device)
         self._labeled_rows = torch.cat([self._given_rows, self._unlabeled_rows[rows]])
         self._labels = torch.cat([self._given_labels, labels])
@@ -107,9 +109,9 @@ class Loader:
         self.selection, self._drawn = Selection(rows, labels, pool, selection.negative), None
 
     def unlabeled(self, view: str, *, batch: int, labeled: bool = True) -> Iterator[tuple[Tensor, Tensor]]:
-        """The whole unlabelled set, in order: rows and their view, a batch at a time.
+        """Go through the unlabelled set in order: rows and their view, batch by batch.
 
-        Without `labeled` those of its rows are left out that have a given label, held out or not.
+        With `labeled=False`, rows that have a given label (held out or not) are left out.
         """
         wanted = torch.arange(self.num_unlabeled, device=self.device)
         if not labeled:
@@ -119,7 +121,7 @@ class Loader:
             yield rows, self.augment(inputs.to(self.device), view)
 
     def seek(self, step: int) -> None:
-        """Make `step` the one that `batch` reads."""
+        """Load the rows of `step`, so that `batch` returns the batch of that step."""
         block, offset = divmod(step, STEPS_AHEAD)
         if self._drawn is None or block != self._drawn_from:
             self._drawn, self._drawn_from = self._draw(block), block
@@ -130,7 +132,7 @@ class Loader:
             self._staging.load(offset)
 
     def batch(self) -> Batch:
-        """The batch of the step last sought. Only device work: it can be part of a CUDA graph."""
+        """The batch of the step that `seek` loaded. It contains only device work, so a CUDA graph can include it."""
         if self._staging is None:
             labeled = self._inputs[self._labeled_rows[self._x_index]]
             unlabeled = self._inputs[self._unlabeled_rows[self._u_index]]
@@ -140,13 +142,13 @@ class Loader:
             x=self.augment(labeled, self.labeled_view),
             y=self._labels[self._x_index],
             x_index=self._x_index,
-            # "weak2" is another draw of "weak": one compiled kernel serves both
+            # "weak2" is another random draw of "weak", so both use one compiled kernel
             u={view: self.augment(unlabeled, kind_of(view)) for view in self.views},
             u_index=self._u_index,
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What the generations before selected; all else follows from seed and step."""
+        """The selection of the last generation. Everything else follows from seed and step."""
         return {"selection": None if self.selection is None else self.selection._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -159,7 +161,7 @@ class Loader:
         x_index, u_index = (
             torch.from_numpy(np.stack(rows)[:, self._local].copy()) for rows in zip(*drawn, strict=True)
         )
-        if self.device.type == "cuda":  # from pinned memory the copy does not hold up the host
+        if self.device.type == "cuda":  # a copy from pinned memory does not block the host
             x_index, u_index = x_index.pin_memory(), u_index.pin_memory()
         x_index, u_index = (index.to(self.device, non_blocking=True) for index in (x_index, u_index))
         if self._staging is not None:
@@ -168,10 +170,10 @@ class Loader:
 
 
 class Staging:
-    """Brings the samples of a step from the host to a fixed place on the device, where a CUDA graph finds them.
+    """Copies the samples of a step from the host to a fixed address on the device, where a CUDA graph reads them.
 
-    Two buffers take turns: the device works behind the host, so while it is busy with a step, and even with copying
-    from one buffer, the samples of the next step are gathered into the other.
+    Two host buffers alternate: while the device still copies from one buffer, the host gathers the samples of the next
+    step into the other.
     """
 
     def __init__(self, samples: Tensor, batch: int, device: torch.device) -> None:
@@ -184,14 +186,14 @@ class Staging:
         )
 
     def plan(self, rows: Tensor) -> None:
-        """Set the rows of the next steps, [steps, batch]. This waits for the device, once for all of them."""
+        """Set the rows of the next steps, [steps, batch]. This waits for the device once for all these steps."""
         self._rows = rows.cpu()
 
     def load(self, step: int) -> None:
-        """Gather the samples of one of the steps planned, and have them copied."""
+        """Gather the samples of one planned step and start copying them."""
         buffer, copied = next(self._buffers)
         if copied is not None:
-            copied.synchronize()  # what is in the buffer may still be on its way
+            copied.synchronize()  # an earlier copy from this buffer may still be running
         torch.index_select(self.samples, 0, self._rows[step], out=buffer)
         self.loaded.copy_(buffer, non_blocking=True)
         if copied is not None:
@@ -199,7 +201,7 @@ class Staging:
 
 
 def fits(num_bytes: int, device: torch.device) -> bool:
-    """Whether samples can be copied to the device; if that is the host, they are there already."""
+    """Whether the samples fit well into device memory; always true on the CPU, where they already are."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)

@@ -1,4 +1,4 @@
-"""What the steps log, summed on the device until somebody asks."""
+"""Meters sum up the log values of the steps on the device until the loop reads them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mnar.training.evaluation import add_pairs
 
 
 class Diverged(RuntimeError):
-    """The loss or a parameter is no longer a number."""
+    """The loss or a parameter is not a finite number."""
 
 
 class Meters:
-    """Adding is device work without a sync; reading and resetting are for the loop, between steps."""
+    """Adding a value needs no host sync. The loop reads and resets the meters between steps."""
 
     def __init__(self, num_classes: int, device: torch.device, *, knows_all: bool = True) -> None:
         self.num_classes = num_classes
         self.names: list[str] = []
         self.sums = torch.zeros(0, dtype=torch.float64, device=device)
         self.num_steps = torch.zeros((), dtype=torch.int64, device=device)
-        # [true class, pseudo-label], the last column for samples that got none; a last row where the truth is unknown
+        # [true class, pseudo-label]. The last column counts rejected pseudo-labels, an extra row unknown true classes.
         num_rows = num_classes if knows_all else num_classes + 1
         self.pseudo_confusion = torch.zeros(num_rows, num_classes + 1, dtype=torch.int64, device=device)
 
@@ -40,11 +40,11 @@ class Meters:
         add_pairs(self.pseudo_confusion, row, column)
 
     def means(self) -> dict[str, float]:
-        """Mean of each log since the last reset. Raises Diverged when the loss is not a number."""
+        """The mean of each log value since the last reset. Raises Diverged if the loss is not finite."""
         means = (self.sums / self.num_steps.clamp(min=1)).tolist()
         named = dict(zip(self.names, means, strict=True))
         if not math.isfinite(named["loss"]):
-            raise Diverged("the loss is not a number")
+            raise Diverged("the loss is not a finite number")
         return named
 
     def pseudo_label_share(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""Optimisers with their parameter groups, the cosine schedule, and the moving average that is evaluated."""
+"""The optimisers with their parameter groups, the cosine schedule, and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 def make_optimizer(
     kind: str, model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float, capturable: bool = False
 ) -> torch.optim.Optimizer:
-    """Nesterov SGD, Adam or RMSprop; weight decay on all but normalisation layers, as the published recipe has it.
+    """Make Nesterov SGD, Adam or RMSprop. Normalisation layers have no weight decay, as in the published recipe.
 
-    `lr` is a tensor on the device, changed in place by the schedule, so that a CUDA graph sees it change; `capturable`
-    says that there will be one.
+    lr            a tensor on the device that the schedule changes in place, so that a CUDA graph sees the change
+    capturable    whether the optimiser will be part of a CUDA graph
     """
     of_norms = {p for module in model.modules() if isinstance(module, NORMS) for p in module.parameters()}
     trainable = [p for p in model.parameters() if p.requires_grad]
@@ -32,18 +32,18 @@ def make_optimizer(
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
     if kind == "adam":
         return torch.optim.Adam(groups, lr=lr, fused=True, capturable=capturable)
-    if kind == "rmsprop":  # alpha as in Keras, where the methods that use it were written
+    if kind == "rmsprop":  # the values of Keras, which the methods with RMSprop used
         return torch.optim.RMSprop(groups, lr=lr, alpha=0.9, eps=1e-7, capturable=capturable)
     raise ValueError(f"unknown train.optimizer {kind!r}; choose sgd, adam or rmsprop")
 
 
 def cosine(progress: Tensor) -> Tensor:
-    """FixMatch's schedule: the factor on the learning rate, from 1 to cos(7 pi / 16) = 0.195."""
+    """FixMatch's schedule: the factor of the learning rate falls from 1 to cos(7 pi / 16) = 0.195."""
     return torch.cos(progress * (7 * math.pi / 16))
 
 
 class Average:
-    """Exponential moving average of a model. Parameters are averaged, batch-norm statistics copied."""
+    """The exponential moving average (EMA) of a model: parameters are averaged, batch-norm statistics are copied."""
 
     def __init__(self, model: Classifier, decay: float) -> None:
         self.decay = decay
@@ -54,7 +54,7 @@ class Average:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """From the model as it is now."""
+        """Start the average again from the current model."""
         torch._foreach_copy_(self._averages, self._parameters)
         self._copy_buffers()
 

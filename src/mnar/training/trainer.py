@@ -1,4 +1,7 @@
-"""The loop, and what a checkpoint holds."""
+"""The training loop (`train`), and the `Trainer`, which holds everything that a step changes.
+
+To follow one batch, read `train` at the end of this file, then `Trainer.step`.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,23 @@ from mnar.learners import Learner
 from mnar.models import Classifier
 from mnar.training.early_stopping import BestSoFar, evaluating
 from mnar.training.engine import Engine
-from mnar.training.evaluation import count_pairs, pseudo_label_scores, scores_on
+from mnar.training.evaluation import count_pairs, predictions_on, pseudo_label_scores
 from mnar.training.loader import Loader
 from mnar.training.meters import Diverged, Meters
+from mnar.training.metrics import recorded_scores
 from mnar.training.optimizer import Average, cosine, make_optimizer
 from mnar.training.options import TrainOptions
 from mnar.types import DataSet, Selection
 
-NUM_SNAPSHOTS = 20  # evaluations, spread over a run, whose matrices are kept: a metrics file stays small at k = 100
+NUM_SNAPSHOTS = 20  # evaluations that record matrices; more would make metrics.jsonl large with 100 classes
 
 
 class Interrupted(RuntimeError):
-    """Training was asked to stop, and has saved."""
+    """Training stopped on request, after it saved a checkpoint."""
 
 
 class Recorder(Protocol):
-    """Whoever keeps what training produces."""
+    """Receives what training produces: log lines, evaluations, selections and checkpoints."""
 
     @property
     def stop_requested(self) -> bool: ...
@@ -41,7 +45,11 @@ class Recorder(Protocol):
 
 
 class Trainer:
-    """A model, a learner and all else that a step changes."""
+    """A model, its learner, optimiser and average, and everything else that a training step changes.
+
+    fresh_model    makes a new, untrained model; needed by learners and guidances that train in generations
+    held_out       samples and labels for early stopping (`train.validation`)
+    """
 
     def __init__(
         self,
@@ -51,10 +59,10 @@ class Trainer:
         data: DataSet,
         options: TrainOptions,
         engine: Engine,
-        renew: Callable[[], Classifier] | None = None,
+        fresh_model: Callable[[], Classifier] | None = None,
         held_out: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        self.options, self.engine, self.loader, self.renew = options, engine, loader, renew
+        self.options, self.engine, self.loader, self.fresh_model = options, engine, loader, fresh_model
         self.model = engine.place(model).train()
         self.learner = learner.to(engine.device)
         self.network = learner.guidance.watch(engine.network(self.model))
@@ -62,14 +70,16 @@ class Trainer:
         self.average = Average(self.model, options.ema)
         if learner.uses_teacher:
             if options.ema == 0:
-                raise ValueError("train.ema is 0, so the teacher would be the student itself; choose one like 0.999")
+                raise ValueError(
+                    "train.ema is 0, so the averaged teacher would equal the student; choose e.g. --set train.ema=0.999"
+                )
             learner.set_teacher(learner.guidance.watch(engine.network(self.average.model.train())))
         self.lr = torch.tensor(options.lr, device=engine.device)
         self.optimizer = self._make_optimizer()
         self.steps_done = torch.zeros((), dtype=torch.int64, device=engine.device)
         self.generation = 0
         forgets = learner.forgets and learner.generations > 1
-        self._at_first = copy.deepcopy(learner.state_dict()) if forgets else None
+        self._initial_learner_state = copy.deepcopy(learner.state_dict()) if forgets else None
         self.best: BestSoFar | None = None
         if held_out is not None:
             x, y = self.loader.augment(held_out[0].to(engine.device), "id"), held_out[1].to(engine.device)
@@ -90,42 +100,45 @@ class Trainer:
         )
 
     def generation_end(self, generation: int) -> int:
-        """Its last step; generations are as long as each other, up to a step."""
+        """The last step of a generation. All generations have the same length, up to one step."""
         return (generation + 1) * self.options.iterations // self.learner.generations
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The last step before the present generation, and its own last."""
+        """The last step before the current generation, and the last step of the current generation."""
         return self.generation_end(self.generation - 1), self.generation_end(self.generation)
 
     @torch.no_grad()
     def evaluated_model(self) -> Classifier:
-        """The model to score, to predict with and to hand out."""
+        """The model that is evaluated and saved: the moving average, or the best model under early stopping.
+
+        The bias that the guidance measures (`Guidance.test_bias`) is subtracted from its logits.
+        """
         bias = self._test_bias()
         if bias is None:
-            return self._chosen
-        model = copy.deepcopy(self._chosen)
+            return self._averaged_or_best
+        model = copy.deepcopy(self._averaged_or_best)
         model.head.bias.sub_(bias)
         return model
 
     @property
-    def _chosen(self) -> Classifier:
+    def _averaged_or_best(self) -> Classifier:
         return self.average.model if self.best is None else self.best.model
 
     @torch.no_grad()
     def _test_bias(self) -> Tensor | None:
-        with evaluating(self._chosen):
-            return self.learner.guidance.test_bias(self.engine.inference(self._chosen))
+        with evaluating(self._averaged_or_best):
+            return self.learner.guidance.test_bias(self.engine.inference(self._averaged_or_best))
 
     def is_refresh_due(self, step: int) -> bool:
-        """Whether the guidance works on the whole unlabelled set after this step; a generation has its own warm-up."""
+        """Whether `Guidance.refresh` runs after this step. Each generation has its own warm-up."""
         guidance = self.learner.guidance
         began, end = self.bounds
         is_warm = step - began >= guidance.refresh_from * (end - began)
         return guidance.refresh_every > 0 and (step - began) % guidance.refresh_every == 0 and is_warm
 
     def is_over(self, step: int) -> bool:
-        """After the last step, or once nothing better comes on the labels held out; that is asked with the log."""
+        """Whether training ends at this step: the last one, or a log step after early stopping gave up."""
         if self.best is not None and self.learner.generations == 1 and step % self.options.log_every == 0:
             return step == self.options.iterations or bool(self.best.gave_up)
         return step == self.options.iterations
@@ -143,9 +156,9 @@ class Trainer:
         return self.options.batch_labeled + len(self.learner.views) * self.options.batch_unlabeled
 
     def warm_up(self) -> None:
-        """Compile what the first step needs: the model's kernels beside those of the augmentation.
+        """Compile the Triton kernels of the model while the first batch compiles the augmentation.
 
-        Only our own kernels gain by it; torch.compile takes one thing at a time.
+        torch.compile itself runs one compilation at a time, so only the kernels of this package gain from the thread.
         """
         if not self.engine.fused or self.is_over(int(self.steps_done)):
             return
@@ -157,7 +170,7 @@ class Trainer:
             rehearsal.result()
 
     def _rehearse(self) -> None:
-        """One forward and backward of a copy of the model, at the size of a step."""
+        """Run one forward and backward pass of a copy of the model, with the batch size of a step."""
         if self.engine.device.type == "cuda":
             torch.cuda.set_device(self.engine.device)  # each thread has its own current device
         network = self.engine.network(copy.deepcopy(self.model))
@@ -167,7 +180,7 @@ class Trainer:
         network(batch).float().sum().backward()
 
     def step(self) -> None:
-        """One training step: only device work, so all of it can be one CUDA graph."""
+        """Take one training step. It contains only device work, so the whole step can be one CUDA graph."""
         batch = self.loader.batch()
         began, end = self.bounds
         progress = (self.steps_done - began) / (end - began)
@@ -191,12 +204,12 @@ class Trainer:
         self.meters.add(logs)
 
     def evaluate(self, step: int, *, is_last: bool = False) -> dict[str, Any]:
-        """One line of metrics.jsonl, about the steps since the last one. Starts the meters anew."""
-        means = self.meters.means()  # first: it fails if training has diverged
+        """Evaluate the model and reset the meters. The result is one line of metrics.jsonl."""
+        means = self.meters.means()  # first, because it fails if training has diverged
         num_classes = self.learner.task.num_classes
         model = self.evaluated_model()
         with evaluating(model):
-            scores, confusion = scores_on(
+            predictions = predictions_on(
                 self.engine.inference(model),
                 self.test_x,
                 self.test_y,
@@ -206,10 +219,10 @@ class Trainer:
         line = {
             "step": step,
             "images": step * self.images_per_step,
-            "test": scores,
+            "test": recorded_scores(predictions),
             "train": means,
         }
-        matrices = {"test_confusion": confusion}
+        matrices = {"test_confusion": predictions.confusion}
         if self.best is not None:
             line["validation"] = {
                 "loss": self.best.loss.item(),
@@ -227,36 +240,40 @@ class Trainer:
             line["guidance"] = {name: values.tolist() for name, values in estimates.items()}
         matrices |= self.learner.guidance.matrices()
         if is_last or self._is_snapshot(step):
-            line["matrices"] = {name: matrix.long().tolist() for name, matrix in matrices.items()}
+            line["matrices"] = {name: _as_lists(matrix) for name, matrix in matrices.items()}
         self.meters.reset()
         return line
 
     def _selection_scores(self, selection: Selection) -> dict[str, Any]:
         num_classes = self.learner.task.num_classes
-        labels = torch.full_like(self.loader.unlabeled_targets, num_classes)  # nobody's, if not selected
+        labels = torch.full_like(
+            self.loader.unlabeled_targets, num_classes
+        )  # the extra class marks samples that were not selected
         labels[selection.rows] = selection.labels
         truth = torch.where(self.loader.unlabeled_targets < 0, num_classes, self.loader.unlabeled_targets)
         return pseudo_label_scores(count_pairs(truth, labels, num_classes + 1, num_classes + 1).cpu())
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
-        """Take the part of the model that a stage before has trained."""
+        """Load the encoder that the pretraining stage trained."""
         mine = self.model.state_dict()
-        of_encoder = {name: tensor for name, tensor in weights.items() if name.startswith("encoder.")}
-        if of_encoder.keys() != {name for name in mine if name.startswith("encoder.")}:
-            raise ValueError("it has no such encoder; name a run of vime_self")
-        self.model.load_state_dict(mine | of_encoder)
+        encoder = {name: tensor for name, tensor in weights.items() if name.startswith("encoder.")}
+        if encoder.keys() != {name for name in mine if name.startswith("encoder.")}:
+            raise ValueError("the file has no encoder of this shape; name a run of vime_self")
+        self.model.load_state_dict(mine | encoder)
         self.average.restart()
 
     def next_generation(self) -> Selection | None:
-        """Label the unlabelled set with what was learned, then begin anew with a fresh network."""
-        if self._at_first is not None:
-            self.learner.load_state_dict(self._at_first)
+        """Label the unlabelled set with the trained model, then start again with a fresh network."""
+        if self._initial_learner_state is not None:
+            self.learner.load_state_dict(self._initial_learner_state)
         selection = self.learner.relabel(self.predict, self.generation)
         if selection is not None:
             self.loader.adopt(selection)
-        if self.renew is None:
-            raise ValueError("this learner trains in generations; give the trainer `renew`, which makes a fresh model")
-        self.model.load_state_dict(self.renew().state_dict())
+        if self.fresh_model is None:
+            raise ValueError(
+                "this learner trains in generations; pass the trainer `fresh_model`, which makes a new model"
+            )
+        self.model.load_state_dict(self.fresh_model().state_dict())
         self.average.restart()
         if self.best is not None:
             self.best.restart()
@@ -268,9 +285,10 @@ class Trainer:
     def predict(
         self, *, passes: int = 1, dropout: bool = False, labeled: bool = True
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Logits for the whole unlabelled set, in order: rows [n], logits [passes, n, k].
+        """Predict the whole unlabelled set in order, batch by batch: rows [n], logits [passes, n, k].
 
-        Without `labeled`, its rows that are labelled as well are left out.
+        passes     forward passes per batch; they differ if `dropout` is on
+        labeled    whether to include rows of the unlabelled set that also have a label
         """
         model = self.evaluated_model()
         network = self.engine.inference(model)
@@ -291,7 +309,7 @@ class Trainer:
         return bool(torch.isfinite(torch.stack(norms)).all())
 
     def state_dict(self) -> dict[str, Any]:
-        """All that resuming needs. The rows of later steps need nothing: they follow from seed and step."""
+        """Everything that resuming needs. The loader needs no state: the rows of a step follow from seed and step."""
         on_gpu = self.engine.device.type == "cuda"
         return {
             "steps_done": int(self.steps_done),
@@ -301,7 +319,7 @@ class Trainer:
             "best": None if self.best is None else self.best.state_dict(),
             "test_bias": self._test_bias(),
             "optimizer": self.optimizer.state_dict(),
-            "learner": self.learner.state_dict(),  # and the guidance in it
+            "learner": self.learner.state_dict(),  # includes the guidance
             "meters": self.meters.state_dict(),
             "loader": self.loader.state_dict(),
             "random": {
@@ -326,18 +344,25 @@ class Trainer:
             torch.cuda.set_rng_state(state["random"]["cuda"], self.engine.device)
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
-        """What it has gathered; its options are those of this machine, not of the one that saved them."""
+        """Load the state of the optimiser, but keep the options of this machine (e.g. `capturable`)."""
         mine = [
             {name: value for name, value in group.items() if name != "params"} for group in self.optimizer.param_groups
         ]
         groups = [{**saved, **options} for saved, options in zip(state["param_groups"], mine, strict=True)]
         self.optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
         for group in self.optimizer.param_groups:
-            group["lr"] = self.lr  # loading put a copy there
+            group["lr"] = self.lr  # load_state_dict replaced it by a copy
+
+
+def _as_lists(matrix: Tensor) -> list[list[float]]:
+    """Nested lists for JSON; counts, also those kept as floats, are written as integers."""
+    counts = matrix.long()
+    lists: list[list[float]] = (counts if bool((counts == matrix).all()) else matrix).tolist()
+    return lists
 
 
 def train(trainer: Trainer, recorder: Recorder) -> None:
-    """Train to the last step, from wherever the trainer stands."""
+    """Train from the current step to the last one."""
     options = trainer.options
     trainer.warm_up()
     take_step, refresh = trainer.engine.step(trainer.step), trainer.engine.step(trainer.learner.guidance.refresh)
@@ -360,11 +385,11 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
             recorder.progress(step, trainer.meters.means(), share)
         saves = is_last or stop or ends_generation or step % options.save_every == 0
         if saves and not trainer.is_finite():
-            raise Diverged("a parameter is not a number")
+            raise Diverged("a parameter is not a finite number")
         if ends_generation:
             selection = trainer.next_generation()
             recorder.generation(trainer.generation, selection)
-            take_step = trainer.engine.step(trainer.step)  # a graph of the new optimiser
+            take_step = trainer.engine.step(trainer.step)  # a new CUDA graph, since the optimiser is new
         if saves:
             recorder.save(step, trainer.state_dict(), must=is_last or stop)
         if stop and not is_last:

@@ -35,7 +35,7 @@ def test_samples_may_be_called_capital_x_as_in_scikit_learn(tmp_path: Path) -> N
     np.savez(tmp_path / "own.npz", X=FEATURES, y=LABELS, classes=np.array(["a", "b", "c", "d"]))
     data = read_arrays(tmp_path / "own.npz")
     np.testing.assert_allclose(data.x, FEATURES, rtol=1e-6)  # type: ignore[arg-type]
-    assert data.class_names == ("a", "b", "c", "d"), "d is a class, though nobody has labelled one"
+    assert data.class_names == ("a", "b", "c", "d"), "d is a class, although no sample has this label"
     assert data.y.tolist() == LABELS.tolist()
 
 
@@ -82,7 +82,7 @@ def test_every_way_to_leave_a_label_out(y: Any, class_names: tuple[str, ...]) ->
     ],
     ids=["a text", "a number", "a number beside named classes", "a named class"],
 )
-def test_what_else_means_no_label_can_be_named(
+def test_the_user_can_name_further_values_that_mean_no_label(
     tmp_path: Path, y: Any, classes: list[str] | None, expected: list[int]
 ) -> None:
     path = write(tmp_path, y=y, **({} if classes is None else {"classes": classes}))
@@ -97,11 +97,11 @@ def test_numbers_count_the_classes_that_are_named_and_texts_name_them() -> None:
     assert labels_of(np.array(["dog", "emu", None]), "y", names)[0].tolist() == [2, 0, -1]
 
 
-def test_features_with_holes_become_a_table_that_keeps_them_and_its_precision(tmp_path: Path) -> None:
-    holes = np.where(np.eye(6, 4), NAN, FEATURES)
-    data = read_arrays(write(tmp_path, x=holes))
+def test_features_with_missing_values_become_a_table_of_the_same_numbers(tmp_path: Path) -> None:
+    with_missing = np.where(np.eye(6, 4), NAN, FEATURES)
+    data = read_arrays(write(tmp_path, x=with_missing))
     assert isinstance(data.x, Table)
-    np.testing.assert_array_equal(data.x.numeric, holes)
+    np.testing.assert_array_equal(data.x.numeric, with_missing)
     assert data.x.numeric_names == ("x0", "x1", "x2", "x3")
     assert data.x.categorical.shape == (6, 0)
     assert len(data.x.rows(np.array([1, 2]))) == 2
@@ -126,7 +126,7 @@ def test_a_tensor_of_a_read_only_map_is_the_map_itself_without_a_warning(tmp_pat
         ({"class_names": np.array(["cat", "dog"])}, r"y\[2\] is 2; .*0 to 1"),
         ({"class_names": np.array(["cat", "dog", "cat"])}, "class 'cat' is named 2 times"),
         ({"class_names": np.array(["a", "b"]), "classes": np.array(["a", "b"])}, "both class_names and classes"),
-        ({"X": FEATURES}, "has both x and X; leave one out"),
+        ({"X": FEATURES}, "has both x and X; remove one of them"),
         ({"x": np.where(np.eye(6, 4) * [0, 0, 1, 0], np.inf, FEATURES)}, r"x\[2, 2\] is inf"),
         ({"x": np.where(np.eye(6, 4), [NAN, 0, np.inf, 0], FEATURES)}, r"x\[2, 2\] is inf"),
         ({"x": IMAGES / 255}, "x has type float64; give images as uint8"),
@@ -134,7 +134,7 @@ def test_a_tensor_of_a_read_only_map_is_the_map_itself_without_a_warning(tmp_pat
         ({"x": np.full((6, 4), "a")}, "x has type <U1; give a table of numbers"),
         ({"x": FEATURES[:0], "y": LABELS[:0]}, "x has no rows"),
         ({"x": np.float64(3)}, "x has no rows"),
-        ({"y": np.array([{}] * 6)}, "not a whole .npz file of plain arrays"),
+        ({"y": np.array([{}] * 6)}, "not a complete .npz file of plain arrays"),
     ],
 )
 def test_bad_arrays_are_named_with_their_file(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
@@ -147,13 +147,13 @@ def test_a_text_that_names_no_class_is_shown() -> None:
         labels_of(np.array(["cat", "yak", ""]), "y", ("cat", "dog"))
 
 
-@pytest.mark.parametrize(("left_out", "there"), [("x", "y"), ("y", "x")])
-def test_a_missing_array_is_named_beside_what_is_there(tmp_path: Path, left_out: str, there: str) -> None:
-    np.savez(tmp_path / "own.npz", **{there: FEATURES})
-    with pytest.raises(ValueError, match=rf"own\.npz has no {left_out}, only {there}; name the samples x"):
+@pytest.mark.parametrize(("missing", "present"), [("x", "y"), ("y", "x")])
+def test_a_missing_array_is_named_with_the_arrays_of_the_file(tmp_path: Path, missing: str, present: str) -> None:
+    np.savez(tmp_path / "own.npz", **{present: FEATURES})
+    with pytest.raises(ValueError, match=rf"own\.npz has no {missing}, only {present}; call the samples x"):
         read_arrays(tmp_path / "own.npz")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"own\.npz is not a file"):
         read_arrays(tmp_path / "own.npz")

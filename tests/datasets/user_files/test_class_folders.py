@@ -21,7 +21,7 @@ def write(folder: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize("unlabeled", ["unlabeled", "unlabelled", "unknown", "Unlabeled"])
-def test_folders_are_classes_and_one_of_them_is_not(tmp_path: Path, unlabeled: str) -> None:
+def test_folders_are_classes_except_the_unlabelled_one(tmp_path: Path, unlabeled: str) -> None:
     names = [f"{unlabeled}/1.png", "dog/1.png", "cat/deep/1.png", f"{unlabeled}/more/2.png", "dog/2.png"]
     data = read_class_folders(write(tmp_path, *names))
     assert data.class_names == ("cat", "dog")
@@ -30,7 +30,7 @@ def test_folders_are_classes_and_one_of_them_is_not(tmp_path: Path, unlabeled: s
         assert np.array_equal(x[0], PIXELS[names.index(name)])
 
 
-def test_further_folders_without_labels_are_those_named(tmp_path: Path) -> None:
+def test_the_user_can_name_further_unlabelled_folders(tmp_path: Path) -> None:
     names = ["cat/1.png", "dog/1.png", "todo/1.png", "unlabeled/1.png"]
     write(tmp_path, *names)
     data = read_class_folders(tmp_path, unlabeled=["todo"])
@@ -40,7 +40,7 @@ def test_further_folders_without_labels_are_those_named(tmp_path: Path) -> None:
     assert read_class_folders(tmp_path, unlabeled=["todo"]).y.tolist() == [0, 1, -1]
 
 
-def test_an_empty_folder_names_a_class_nobody_has_labelled(tmp_path: Path) -> None:
+def test_an_empty_folder_is_a_class_without_a_label(tmp_path: Path) -> None:
     write(tmp_path, "cat/1.png", "emu/1.png", "unlabeled/1.png")
     (tmp_path / "dog").mkdir()
     data = read_class_folders(tmp_path)
@@ -48,13 +48,13 @@ def test_an_empty_folder_names_a_class_nobody_has_labelled(tmp_path: Path) -> No
     assert data.y.tolist() == [0, 2, -1]
 
 
-def test_a_class_may_be_called_what_means_no_label_elsewhere(tmp_path: Path) -> None:
+def test_a_class_folder_may_have_a_name_that_means_no_label_in_a_table(tmp_path: Path) -> None:
     data = read_class_folders(write(tmp_path, "none/1.png", "-1/1.png", "unlabeled/1.png"))
     assert data.class_names == ("-1", "none")
     assert data.y.tolist() == [0, 1, -1]
 
 
-def test_unreadable_images_lose_their_row_and_are_told_of(tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out_with_a_note(tmp_path: Path) -> None:
     write(tmp_path, "cat/1.png", "cat/2.png", "dog/1.png", "unlabeled/1.png")
     (tmp_path / "cat" / "1.png").write_text("not an image")
     data = read_class_folders(tmp_path)
@@ -72,7 +72,7 @@ def test_size_and_progress_are_passed_on(tmp_path: Path) -> None:
     assert calls[-1] == 6
 
 
-def test_no_unlabelled_folder_is_said_to_be_plain_supervised(tmp_path: Path) -> None:
+def test_without_an_unlabelled_folder_the_error_speaks_of_plain_supervised_learning(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"cat, dog and no unlabeled/, unlabelled/, unknown/: this is plain supervised"
     ):
@@ -84,7 +84,7 @@ def test_an_image_in_no_class_folder_is_named(tmp_path: Path) -> None:
         read_class_folders(write(tmp_path, "cat/1.png", "dog/1.png", "unlabeled/1.png", "stray.png"))
 
 
-def test_a_folder_with_no_images_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_images_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "readme.txt").write_text("soon")
     with pytest.raises(FileNotFoundError, match=r"holds no images \(PNG, JPEG"):
@@ -93,7 +93,7 @@ def test_a_folder_with_no_images_is_told(tmp_path: Path) -> None:
         read_class_folders(tmp_path / "absent")
 
 
-def test_one_class_or_none_is_an_error(tmp_path: Path) -> None:
+def test_labels_of_one_class_or_of_no_class_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="every label is 'cat'"):
         read_class_folders(write(tmp_path / "one", "cat/1.png", "unlabeled/1.png"))
     with pytest.raises(ValueError, match="no row has a label"):

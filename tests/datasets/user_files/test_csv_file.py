@@ -17,7 +17,7 @@ def write(folder: Path, data: str | bytes) -> Path:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-def test_encodings_that_name_themselves_and_any_line_end_give_the_same_cells(
+def test_every_unicode_encoding_and_every_line_end_gives_the_same_cells(
     tmp_path: Path, encoding: str, line_end: str
 ) -> None:
     file = read_csv(write(tmp_path, TEXT.replace("\n", line_end).encode(encoding)))
@@ -39,12 +39,12 @@ def test_windows_1252_is_read_with_a_note_that_names_byte_and_line(tmp_path: Pat
     [
         (b"name,label\na,b\n\x81\xff,c\n", r"own\.csv, line 3: byte 0x81 is neither"),
         (b"\xef\xbb\xbfname,label\na,b\n\x81\xff,c\n", r"own\.csv, line 3: byte 0x81 is neither"),
-        (b"\xff\xfea", r"own\.csv begins as UTF-16 but is not .*save it again as UTF-8"),
-        ("name,label\na,b\n".encode("utf-16-le"), r"own\.csv, line 1: a NUL character"),
+        (b"\xff\xfea", r"own\.csv begins like a UTF-16 file but is none .*save it again as UTF-8"),
+        ("name,label\na,b\n".encode("utf-16-le"), r"own\.csv, line 1: there is a NUL character"),
         ("", r"own\.csv is empty"),
         ("\n\n", r"own\.csv is empty"),
         ("name,label\n", r"own\.csv has a header and no rows"),
-        ("name,label\na,b\na,b,c\n", r"own\.csv, line 3: 3 cells separated by ',', and 2 in the header"),
+        ("name,label\na,b\na,b,c\n", r"own\.csv, line 3: 3 cells separated by ',', but 2 in the header"),
         ('name,label\n"a\na",b\na\n', r"own\.csv, line 4: 1 cells"),
         ("name,label, name\na,b,c\n", r"line 1: two columns are called 'name'"),
         (",name,label\n0,a,b\n", r"line 1: column 1 has no name"),
@@ -56,19 +56,19 @@ def test_an_error_names_file_line_and_remedy(tmp_path: Path, data: str | bytes, 
         read_csv(write(tmp_path, data))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.csv is not a file"):
         read_csv(tmp_path / "none.csv")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_the_separator_is_found_out(tmp_path: Path, separator: str) -> None:
+def test_the_separator_is_recognised(tmp_path: Path, separator: str) -> None:
     file = read_csv(write(tmp_path, f"a{separator}b{separator}c\n1{separator}x y{separator}\n"))
     assert file.separator == separator
     assert file.rows == [["1", "x y", ""]]
 
 
-def test_decimal_commas_do_not_pass_for_separators(tmp_path: Path) -> None:
+def test_decimal_commas_are_not_taken_for_separators(tmp_path: Path) -> None:
     file = read_csv(write(tmp_path, "height, weight;label\n1,5;cat\n2,5;dog\n"))
     assert file.rows == [["1,5", "cat"], ["2,5", "dog"]]
 
@@ -92,10 +92,10 @@ def test_rows_without_any_cell_filled_are_left_out_with_a_note(tmp_path: Path) -
     file = read_csv(write(tmp_path, "a,b\n1,2\n,\n , \n3,4\n"))
     assert file.rows == [["1", "2"], ["3", "4"]]
     assert file.lines == [2, 5]
-    assert "left out 2 rows" in file.notes[0]
+    assert "2 rows are left out because every cell is empty" in file.notes[0]
 
 
-def test_a_column_that_is_not_there_is_an_error_that_lists_the_columns(tmp_path: Path) -> None:
+def test_a_missing_column_is_an_error_that_lists_the_columns(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"own\.csv has no column 'path', only name, label"):
         read_csv(write(tmp_path, TEXT)).column("path")
 
@@ -105,4 +105,4 @@ def test_64_600_rows_of_20_cells_take_about_a_second(tmp_path: Path) -> None:
     path = write(tmp_path, ",".join(f"c{i}" for i in range(20)) + "\n" + line * 64_600)
     start = time.process_time()
     assert len(read_csv(path).rows) == 64_600
-    assert time.process_time() - start < 3  # a slow, busy machine has its share
+    assert time.process_time() - start < 3  # three times as long, for a slow or busy machine

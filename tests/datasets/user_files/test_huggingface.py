@@ -1,4 +1,4 @@
-"""The library itself is an extra: most is tested on a stand-in with the few of its methods that are called."""
+"""The library `datasets` is optional, so most tests use a stand-in with the few methods that the reader calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Image:
 
 
 class StandIn:
-    """A datasets.Dataset: an image is stored as a file, and comes out as one or decoded."""
+    """A datasets.Dataset that stores images as files and, unlike the library, never decodes them."""
 
     def __init__(self, columns: dict[str, list[Any]], **features: Any) -> None:
         self.columns = columns
@@ -52,7 +52,7 @@ class StandIn:
         return {name: self._value(name, key) for name in self.columns}
 
     def _value(self, name: str, row: int) -> Any:
-        assert not getattr(self.features[name], "decode", False), "the library would decode it, by its own rules"
+        assert not getattr(self.features[name], "decode", False), "the library would decode the image by its own rules"
         return self.columns[name][row]
 
     def with_format(self, kind: None) -> StandIn:
@@ -76,7 +76,7 @@ def images(**columns: list[Any]) -> StandIn:
     return StandIn(columns, image=Image(), label=ClassLabel(CLASSES))
 
 
-def test_images_are_decoded_and_class_labels_named_with_those_nobody_has_given() -> None:
+def test_images_are_decoded_and_all_class_names_are_kept_even_without_a_label() -> None:
     data = read_huggingface(images())
     assert data.kind == "images"
     assert np.array_equal(data.x, PIXELS.transpose(0, 3, 1, 2))  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_texts_are_labels_too() -> None:
     assert data.class_names == ("a", "b")
 
 
-def test_a_class_named_as_no_label_is_none() -> None:
+def test_a_class_can_be_named_as_no_label() -> None:
     data = read_huggingface(images(), unlabeled=["cat"])
     assert data.y.tolist() == [0, -1, -1, -1, 1, 0]
     assert data.class_names == ("emu", "dog", "yak")
@@ -155,7 +155,11 @@ def test_without_images_the_other_columns_are_a_table() -> None:
     [
         (images(), {"label": "kind"}, "has no column 'kind'; its columns are image, label"),
         (images(), {"ignore": ["picture"]}, "has no column 'picture'"),
-        (StandIn({"a": [1, 2], "y": ["u", "v"]}), {"size": 9}, "no column of images, to which alone --size applies"),
+        (
+            StandIn({"a": [1, 2], "y": ["u", "v"]}),
+            {"size": 9},
+            "no column of images, but --size applies to images only",
+        ),
         (images(label=[0, 1, 4, None, 2, 0]), {}, r"column 'label'\[2\] is 4.0; .*0 to 3"),
         (images(label=[None] * 6), {}, "no row has a label"),
         (images(image=[None] * 6), {}, "no image that can be read"),
@@ -163,7 +167,7 @@ def test_without_images_the_other_columns_are_a_table() -> None:
         (StandIn({"v": [[1.0], [1.0, 2.0]], "y": ["a", "b"]}), {}, "lists in column 'v' are not all numbers of one"),
         (StandIn({"x": [], "y": []}), {}, "has no rows"),
         ({"train": images(), "test": images()}, {}, r"splits train, test; .*data\['train'\]"),
-        (iter([]), {}, "give a datasets.Dataset, not a streaming one"),
+        (iter([]), {}, "give a datasets.Dataset, not a streaming data set"),
     ],
 )
 def test_what_cannot_be_read_is_named(source: Any, options: dict[str, Any], message: str) -> None:
@@ -171,7 +175,7 @@ def test_what_cannot_be_read_is_named(source: Any, options: dict[str, Any], mess
         read_huggingface(source, **options)
 
 
-def test_two_columns_of_images_are_not_guessed_between() -> None:
+def test_two_columns_of_images_are_an_error() -> None:
     source = StandIn({"a": [png(PIXELS[0])] * 2, "b": [None] * 2, "y": ["u", "v"]}, a=Image(), b=Image())
     with pytest.raises(ValueError, match=r"which column holds the images.*--ignore: a, b"):
         read_huggingface(source)
@@ -194,5 +198,5 @@ def test_the_library_itself_gives_the_same_from_an_object_and_from_its_folder(tm
         assert data.class_names == tuple(CLASSES)
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         read_huggingface(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="is not a whole data set"):
+    with pytest.raises(ValueError, match="is not a complete data set"):
         read_huggingface(tmp_path)

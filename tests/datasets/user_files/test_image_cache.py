@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -15,13 +16,14 @@ import pytest
 from PIL import Image
 
 from mnar.datasets.user_files import image_cache, image_store
-from mnar.datasets.user_files.image_cache import BESIDE_THE_DATA, Images, load_images
+from mnar.datasets.user_files.image_cache import CACHE_FOLDER, Decoder, Images, load_images
+from mnar.datasets.user_files.image_decode import Shape, Unreadable
 from tests.support.killing import Trap, in_a_child, kill_me, was_killed
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (6, 8, 9, 3), np.uint8)
 NAMES = [f"{i}.png" for i in range(6)]
-MOST_MOMENTS = 60  # a cache is written in about 20
+MAX_MOMENTS = 60  # writing a cache takes about 20 system calls at which the process can be killed
 
 
 def write(path: Path, pixels: npt.NDArray[np.uint8]) -> None:
@@ -39,13 +41,13 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are decoded from here on."""
+    """A list that receives the name of each file that is decoded during the test."""
     names: list[str] = []
     real = image_cache.decode
 
-    def noting(path: Path, *, grey: bool, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    def noting(path: Path, shape: Shape) -> npt.NDArray[np.uint8]:
         names.append(path.name)
-        return real(path, grey=grey, size=size)
+        return real(path, shape)
 
     monkeypatch.setattr(image_cache, "decode", noting)
     return names
@@ -110,7 +112,7 @@ def test_the_common_size_and_a_note_when_it_is_not_that_of_the_files(
 
 @pytest.mark.parametrize("size", [0, -1, (8, 0)])
 def test_a_size_without_pixels_is_refused(root: Path, size: int | tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="has no pixels; give 1 or more"):
+    with pytest.raises(ValueError, match="has no pixels; give at least 1 pixel per side"):
         load_images(NAMES, root=root, size=size)
 
 
@@ -145,12 +147,14 @@ def test_an_image_over_the_limits_is_left_out_and_the_limit_named(root: Path) ->
 def test_no_readable_image_at_all_is_an_error_that_names_some(root: Path, content: str) -> None:
     bad = (root / "0.png").read_bytes()[:-40] if content == "cut off" else content.encode()
     (root / "bad.png").write_bytes(bad)
-    with pytest.raises(ValueError, match=r"has no image that can be read; 1 files .*: bad\.png \("):
+    with pytest.raises(
+        ValueError, match=r"has no image that can be read: 1 files .*: bad\.png \(.*; replace the files"
+    ):
         load_images(["bad.png"], root=root)
 
 
 def test_a_path_twice_is_refused(root: Path) -> None:
-    with pytest.raises(ValueError, match=r"1\.png is asked for twice"):
+    with pytest.raises(ValueError, match=r"1\.png is listed twice; list each image once"):
         load_images(["0.png", "1.png", "1.png"], root=root)
 
 
@@ -164,7 +168,7 @@ def test_the_second_start_opens_no_image(root: Path, monkeypatch: pytest.MonkeyP
         return real(path, *args, **options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(Path, "open", noting)
-    monkeypatch.setattr(Image, "open", lambda *args, **options: pytest.fail("opened an image"))
+    monkeypatch.setattr(Image, "open", lambda *args, **options: pytest.fail("an image was opened"))
     second = load_images(NAMES, root=root)
     assert set(opened) & set(NAMES) == set()
     assert np.array_equal(second.x, first.x)
@@ -193,11 +197,11 @@ def test_of_changed_added_removed_and_renamed_files_only_new_content_is_decoded(
     assert sorted(decoded) == ["3.png", "new.png"]
 
 
-def test_the_array_of_former_content_goes_but_who_has_mapped_it_keeps_it(root: Path) -> None:
+def test_the_array_of_former_content_is_removed_and_stays_readable_where_it_is_mapped(root: Path) -> None:
     before = load_images(NAMES, root=root)
     write(root / "3.png", 255 - PIXELS[3])
     load_images(NAMES, root=root)
-    assert len(list((root / BESIDE_THE_DATA).glob("*.npy"))) == 1
+    assert len(list((root / CACHE_FOLDER).glob("*.npy"))) == 1
     assert np.array_equal(rgb(before), PIXELS)
 
 
@@ -208,6 +212,43 @@ def test_each_size_has_its_own_cache(root: Path, decoded: list[str]) -> None:
     for size, shape in ((None, (8, 9)), (4, (4, 4)), ((4, 6), (4, 6))):
         assert load_images(NAMES, root=root, size=size).x.shape[2:] == shape
     assert decoded == []
+
+
+def negative(path: Path, shape: Shape) -> npt.NDArray[np.uint8]:
+    return 255 - image_cache.decode(path, shape)
+
+
+def test_each_decoder_has_its_own_cache_of_the_same_files(root: Path, decoded: list[str]) -> None:
+    for _ in range(2):
+        assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
+        assert np.array_equal(rgb(load_images(NAMES, root=root, decoder=Decoder("negative", negative))), 255 - PIXELS)
+    assert sorted(decoded) == sorted(NAMES * 2), "each decoder decodes each file once"
+    names = sorted(path.name.rpartition("-")[0] for path in (root / CACHE_FOLDER).glob("*.npy"))
+    assert names == ["auto", "negative-auto"]
+
+
+def test_a_decoder_decides_the_number_of_channels_and_which_files_are_unreadable(root: Path) -> None:
+    def unreadable(path: Path, shape: Shape) -> npt.NDArray[np.uint8]:
+        if path.name == "b.png":
+            raise Unreadable("not in this test")
+        return image_cache.decode(path, shape)
+
+    for name in ("a.png", "b.png"):
+        write(root / name, PIXELS[0, ..., 0])
+    decoder = Decoder("partial", unreadable, num_channels=3)
+    for _ in range(2):
+        images = load_images(["a.png", "b.png"], root=root, decoder=decoder)
+        assert np.array_equal(images.x, [np.stack([PIXELS[0, ..., 0]] * 3)])
+        assert images.problems == {"b.png": "not in this test"}
+        assert images.readable.tolist() == [True, False]
+
+
+def test_the_cache_key_of_a_users_folder_is_a_hash_of_format_size_and_contents(root: Path) -> None:
+    contents = [hashlib.sha256((root / name).read_bytes()).hexdigest() for name in NAMES]
+    for size, name in ((None, "auto"), (4, "4x4")):
+        load_images(NAMES, root=root, size=size)
+        key = hashlib.sha256(json.dumps([1, name, contents]).encode()).hexdigest()[:24]
+        assert (root / CACHE_FOLDER / f"{name}-{key}.npy").exists()
 
 
 def test_a_truncated_image_of_another_size_counts_the_same_on_every_start(root: Path, decoded: list[str]) -> None:
@@ -243,16 +284,16 @@ def fill(content: bytes) -> Callable[[Path], None]:
 )
 def test_a_damaged_cache_is_made_again(root: Path, pattern: str, damage: Callable[[Path], None]) -> None:
     load_images(NAMES, root=root)
-    (path,) = (root / BESIDE_THE_DATA).glob(pattern)
+    (path,) = (root / CACHE_FOLDER).glob(pattern)
     damage(path)
     for _ in range(2):
         assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
 
 
-def test_killed_at_any_moment_the_next_start_gives_the_right_images_and_leaves_no_rest(root: Path) -> None:
+def test_killed_at_any_moment_the_next_start_gives_the_right_images_and_leaves_no_other_file(root: Path) -> None:
     for former in (False, True):
-        for moment in range(1, MOST_MOMENTS):
-            shutil.rmtree(root / BESIDE_THE_DATA, ignore_errors=True)
+        for moment in range(1, MAX_MOMENTS):
+            shutil.rmtree(root / CACHE_FOLDER, ignore_errors=True)
             if former:
                 load_images(NAMES[:1], root=root)
 
@@ -262,7 +303,7 @@ def test_killed_at_any_moment_the_next_start_gives_the_right_images_and_leaves_n
 
             killed = was_killed(in_a_child(die))
             assert np.array_equal(rgb(load_images(NAMES[:2], root=root)), PIXELS[:2])
-            assert len(files_in(root / BESIDE_THE_DATA)) == 3  # the array, the manifest, the lock
+            assert len(files_in(root / CACHE_FOLDER)) == 3  # the array, the manifest and the lock
             if not killed:
                 break
         assert not killed
@@ -279,14 +320,14 @@ def test_processes_at_once_do_not_disturb_each_other(root: Path) -> None:
     assert not any(was_killed(child) for child in children)
 
 
-def test_who_comes_second_waits_and_finds_the_cache_filled(
+def test_a_second_thread_waits_and_finds_the_cache_filled(
     root: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = image_cache.decode
 
-    def slower(path: Path, *, grey: bool, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    def slower(path: Path, shape: Shape) -> npt.NDArray[np.uint8]:
         time.sleep(0.02)
-        return slow(path, grey=grey, size=size)
+        return slow(path, shape)
 
     monkeypatch.setattr(image_cache, "decode", slower)
     threads = [threading.Thread(target=load_images, args=(NAMES,), kwargs={"root": root}) for _ in range(3)]
@@ -303,44 +344,46 @@ def test_a_full_disk_is_noticed_before_anything_is_decoded(
     monkeypatch.setattr(image_store.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1000, 1000, 0))
     with pytest.raises(
         OSError,
-        match=r"could not write .*\.npy, 0\.0 MB .*no space.*free some space, or put a link .* of .*mnar-cache$",
+        match=r"could not write .*\.npy, 0\.0 MB .*no space.*free some space, or replace .*mnar-cache by a link",
     ):
         load_images(NAMES, root=root)
     assert decoded == []
-    assert files_in(root / BESIDE_THE_DATA) == {".lock"}
+    assert files_in(root / CACHE_FOLDER) == {".lock"}
 
 
 def test_a_disk_that_fills_up_meanwhile_is_a_clear_error_and_costs_no_former_cache(root: Path) -> None:
     load_images(NAMES[:1], root=root)
-    before = files_in(root / BESIDE_THE_DATA)
+    before = files_in(root / CACHE_FOLDER)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # bytes a file may have
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # the largest size of a file, in bytes
     try:
-        with pytest.raises(OSError, match=r"could not write .*\.npy, .*free some space, or put a link"):
+        with pytest.raises(OSError, match=r"could not write .*\.npy, .*free some space, or replace"):
             load_images(NAMES, root=root)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert files_in(root / BESIDE_THE_DATA) == before
+    assert files_in(root / CACHE_FOLDER) == before
 
 
-def test_data_that_cannot_be_written_beside_are_kept_in_the_users_cache(
+def test_images_in_a_folder_that_cannot_be_written_are_cached_in_the_users_cache_folder(
     root: Path, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (root / BESIDE_THE_DATA).write_text("in the way")
+    (root / CACHE_FOLDER).write_text("in the way")
     for _ in range(2):
         assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
     assert sorted(decoded) == NAMES
     (folder,) = (tmp_path / "cache" / "mnar").iterdir()
     assert folder.name.startswith("data-")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(root / BESIDE_THE_DATA))
-    with pytest.raises(OSError, match=r"nowhere to keep the decoded images .*; name a folder .* XDG_CACHE_HOME$"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root / CACHE_FOLDER))
+    with pytest.raises(
+        OSError, match=r"there is no folder to store the decoded images in .*; set .* XDG_CACHE_HOME to"
+    ):
         load_images(NAMES, root=root)
 
 
 def test_a_link_in_the_place_of_the_cache_folder_is_followed(root: Path, tmp_path: Path, decoded: list[str]) -> None:
     (tmp_path / "other disk").mkdir()
-    (root / BESIDE_THE_DATA).symlink_to(tmp_path / "other disk")
+    (root / CACHE_FOLDER).symlink_to(tmp_path / "other disk")
     for _ in range(2):
         assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
     assert sorted(decoded) == NAMES
@@ -356,7 +399,7 @@ def test_data_of_the_same_names_lengths_and_times_do_not_mix_in_one_cache_folder
         roots[number].mkdir(parents=True)
         Image.fromarray(pixels).save(roots[number] / "x.bmp")
         os.utime(roots[number] / "x.bmp", (1, 1))
-        (roots[number] / BESIDE_THE_DATA).write_text("in the way")
+        (roots[number] / CACHE_FOLDER).write_text("in the way")
     for _ in range(2):
         for number in range(2):
             images = load_images(["x.bmp"], root=roots[number])
@@ -374,7 +417,7 @@ def test_progress_only_grows_and_ends_at_the_total(root: Path) -> None:
 
 def test_the_manifest_is_json_that_remembers_length_time_and_content(root: Path) -> None:
     load_images(NAMES, root=root)
-    files = json.loads((root / BESIDE_THE_DATA / "auto.json").read_text())["files"]
+    files = json.loads((root / CACHE_FOLDER / "auto.json").read_text())["files"]
     status = (root / "2.png").stat()
     assert list(files) == NAMES
     assert files["2.png"][:2] == [status.st_size, status.st_mtime_ns]

@@ -45,9 +45,9 @@ def test_labels_and_pixels_meet_and_images_not_in_the_csv_are_unlabelled(folder:
         assert np.array_equal(x.transpose(1, 2, 0), PIXELS[name])
 
 
-@pytest.mark.parametrize("hole", ["", "  ", "NaN", "nan", "?", "-1"])
-def test_every_way_to_write_no_label(folder: Path, hole: str) -> None:
-    write(folder / "labels.csv", "path,label", "a.png,1", "b.png,2", f"z.png,{hole}")
+@pytest.mark.parametrize("missing", ["", "  ", "NaN", "nan", "?", "-1"])
+def test_every_way_to_write_no_label(folder: Path, missing: str) -> None:
+    write(folder / "labels.csv", "path,label", "a.png,1", "b.png,2", f"z.png,{missing}")
     assert labels(read_image_csv(folder))["z.png"] is None
 
 
@@ -67,7 +67,7 @@ def test_usual_column_names_are_recognised(folder: Path, header: str, rows: list
     assert (labels(data)["a.png"], labels(data)["b.png"]) == ("cat", "dog")
 
 
-def test_another_label_column_and_words_for_no_label_are_those_named(folder: Path) -> None:
+def test_the_user_can_name_the_label_column_and_texts_that_mean_no_label(folder: Path) -> None:
     rows = ["a.png,cat,1", "b.png,dog,1", "z.png,todo,1", "sub/c.jpg,todo,1", "sub/c.jpg,cat,1"]
     write(folder / "labels.csv", "path,species,label", *rows)
     data = read_image_csv(folder, label="species", unlabeled=["todo"])
@@ -75,7 +75,7 @@ def test_another_label_column_and_words_for_no_label_are_those_named(folder: Pat
     assert (labels(data)["z.png"], labels(data)["sub/c.jpg"]) == (None, "cat")
 
 
-def test_the_csv_is_labels_csv_or_the_only_one_or_the_one_given(folder: Path) -> None:
+def test_the_csv_is_labels_csv_or_the_only_csv_or_the_given_file(folder: Path) -> None:
     write(folder / "one.csv", "path,label", "a.png,one", "b.png,x")
     assert labels(read_image_csv(folder))["a.png"] == "one"
     assert labels(read_image_csv(folder / "one.csv"))["a.png"] == "one"
@@ -84,7 +84,7 @@ def test_the_csv_is_labels_csv_or_the_only_one_or_the_one_given(folder: Path) ->
     assert labels(read_image_csv(folder / "one.csv"))["a.png"] == "one"
 
 
-def test_classes_txt_names_classes_nobody_has_labelled_and_fixes_the_order(folder: Path) -> None:
+def test_classes_txt_fixes_the_order_and_may_name_classes_without_a_label(folder: Path) -> None:
     write(folder / "labels.csv", "path,label", "a.png,dog", "b.png,cat", "z.png,none")
     write(folder / "classes.txt", "emu", "dog", "", "cat ", "none")
     data = read_image_csv(folder)
@@ -105,13 +105,13 @@ def test_paths_from_windows_with_dots_or_absolute_within_the_folder_work(folder:
     assert labels(read_image_csv(folder)) == expected
 
 
-def test_a_listed_image_needs_no_usual_ending(folder: Path) -> None:
+def test_a_listed_image_may_have_any_suffix(folder: Path) -> None:
     (folder / "a.png").rename(folder / "a.data")
     write(folder / "labels.csv", "path,label", "a.data,cat", "b.png,dog")
     assert labels(read_image_csv(folder))["a.data"] == "cat"
 
 
-def test_the_same_label_twice_and_a_hole_beside_a_label_are_fine(folder: Path) -> None:
+def test_the_same_label_twice_and_a_missing_label_beside_a_label_are_fine(folder: Path) -> None:
     rows = ["a.png,cat", "a.png, cat ", "a.png,?", "b.png,", "b.png,dog", "./b.png,dog"]
     write(folder / "labels.csv", "path,label", *rows)
     data = read_image_csv(folder)
@@ -119,7 +119,7 @@ def test_the_same_label_twice_and_a_hole_beside_a_label_are_fine(folder: Path) -
     assert len(data.y) == 5
 
 
-def test_unreadable_images_lose_their_row_and_are_told_of(folder: Path) -> None:
+def test_unreadable_images_are_left_out_with_a_note(folder: Path) -> None:
     write(folder / "labels.csv", "path,label", "a.png,cat", "b.png,dog", "z.png,emu")
     (folder / "b.png").write_text("not an image")
     data = read_image_csv(folder)
@@ -147,13 +147,13 @@ def test_size_and_progress_are_passed_on(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "line", "message"),
     [
-        (["a.png,cat", "absent.png,dog"], 3, r"'absent.png' is not there; write paths relative to .*5 images"),
-        (["a.png,cat", "A.png,dog"], 3, "'A.png' is not there"),
-        (["a.png,cat", "sub,dog"], 3, "'sub' is not there"),
-        (["a.png,cat", ",dog"], 3, "'' is not there"),
+        (["a.png,cat", "absent.png,dog"], 3, r"'absent.png' does not exist; write paths relative to .*5 images"),
+        (["a.png,cat", "A.png,dog"], 3, "'A.png' does not exist"),
+        (["a.png,cat", "sub,dog"], 3, "'sub' does not exist"),
+        (["a.png,cat", ",dog"], 3, "'' does not exist"),
         (["a.png,cat", "b.png,dog", "a.png,dog"], 4, "a.png is 'dog' here and 'cat' in line 2; keep one"),
         (["a.png,cat", ".\\a.png,dog"], 3, "a.png is 'dog' here and 'cat' in line 2"),
-        (["../data/a.png,cat"], 2, "'../data/a.png' may lead out of .* relative to it, without .."),
+        (["../data/a.png,cat"], 2, "'../data/a.png' may lead out of .* relative to that folder, without .."),
         (["sub/../a.png,cat"], 2, "may lead out"),
         (["sub\\..\\..\\a.png,cat"], 2, "may lead out"),
         (["/etc/passwd,cat"], 2, "'/etc/passwd' may lead out"),
@@ -165,10 +165,10 @@ def test_bad_rows_are_named_by_file_and_line(folder: Path, rows: list[str], line
     write(folder / "labels.csv", "path,label", *rows)
     with pytest.raises((ValueError, FileNotFoundError), match=rf"labels\.csv, line {line}: .*{message}"):
         read_image_csv(folder)
-    assert not (folder / ".mnar-cache").exists()  # noticed before anything is decoded
+    assert not (folder / ".mnar-cache").exists()  # the error comes before any image is decoded
 
 
-def test_a_label_that_classes_txt_does_not_have_is_named_by_file_and_line(folder: Path) -> None:
+def test_a_label_that_is_not_in_classes_txt_is_named_by_file_and_line(folder: Path) -> None:
     write(folder / "labels.csv", "path,label", "a.png,cat", "z.png,dog", "b.png,emu")
     write(folder / "classes.txt", "cat", "dog")
     with pytest.raises(ValueError, match=r"labels\.csv, line 4: label 'emu' is not one of cat, dog"):
@@ -189,38 +189,40 @@ def test_a_bad_classes_txt_is_refused(folder: Path, content: bytes, message: str
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("photo,label", r"the paths\? Call that one, and no other, path or image or file or filename: photo, label"),
-        ("path,label,file", r"the paths\? Call that one, .*: path, file"),
+        ("photo,label", r"the paths\? Call exactly one column path or image or file or filename: photo, label"),
+        ("path,label,file", r"the paths\? Call exactly one column .*: path, file"),
         ("path,species", r"the label\? Name it with --label: path, species"),
         ("path,label,class", r"the label\? Name it with --label: label, class"),
     ],
 )
-def test_a_column_that_cannot_be_told_is_named_with_those_there_are(folder: Path, header: str, message: str) -> None:
+def test_a_column_that_cannot_be_guessed_is_an_error_that_lists_the_columns(
+    folder: Path, header: str, message: str
+) -> None:
     write(folder / "labels.csv", header, ",".join("x" for _ in header.split(",")))
     with pytest.raises(ValueError, match=rf"labels\.csv.*: which column (is|holds) {message}$"):
         read_image_csv(folder)
 
 
-def test_a_label_column_that_is_not_there_is_told(folder: Path) -> None:
+def test_a_missing_label_column_is_an_error(folder: Path) -> None:
     write(folder / "labels.csv", "path,label,class", "a.png,cat,1")
     with pytest.raises(ValueError, match="has no column 'species', only path, label, class"):
         read_image_csv(folder, label="species")
 
 
 def test_no_csv_or_several_is_an_error_that_names_them(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"holds no CSV file and no labels\.csv; give the path of the one"):
+    with pytest.raises(FileNotFoundError, match=r"holds no CSV file; give the path of the CSV file"):
         read_image_csv(folder)
     for name in ("one.csv", "two.csv"):
         write(folder / name, "path,label", "a.png,cat")
     with pytest.raises(FileNotFoundError, match=r"the CSV files one\.csv, two\.csv and no labels\.csv"):
         read_image_csv(folder)
-    with pytest.raises(FileNotFoundError, match="absent is not there"):
+    with pytest.raises(FileNotFoundError, match="absent does not exist"):
         read_image_csv(tmp_path / "absent")
 
 
-def test_a_folder_without_images_is_told_with_the_line_that_names_one(tmp_path: Path) -> None:
+def test_a_folder_without_images_is_an_error_with_the_line_that_names_an_image(tmp_path: Path) -> None:
     write(tmp_path / "labels.csv", "path,label", "a.png,cat")
-    with pytest.raises(FileNotFoundError, match=r"line 2: 'a\.png' is not there; .* where 0 images are"):
+    with pytest.raises(FileNotFoundError, match=r"line 2: 'a\.png' does not exist; .* which holds 0 images"):
         read_image_csv(tmp_path)
 
 
@@ -233,7 +235,7 @@ def test_too_few_labels_are_an_error(folder: Path, rows: list[str], message: str
         read_image_csv(folder)
 
 
-def test_no_unlabelled_image_is_said_to_be_plain_supervised(folder: Path) -> None:
+def test_a_note_says_that_data_without_an_unlabelled_image_are_plain_supervised(folder: Path) -> None:
     write(folder / "labels.csv", "path,label", *(f"{name},{i % 2}" for i, name in enumerate(NAMES)))
     assert any("plain supervised" in note for note in read_image_csv(folder).notes)
 
@@ -261,7 +263,7 @@ def test_a_listed_link_out_of_the_folder_is_refused_by_line(folder: Path, tmp_pa
         read_image_csv(folder)
 
 
-def test_links_within_the_folder_are_images_and_circles_of_folders_do_no_harm(folder: Path) -> None:
+def test_links_within_the_folder_are_images_and_circular_links_are_not_followed(folder: Path) -> None:
     (folder / "link.png").symlink_to(folder / "a.png")
     (folder / "sub" / "circle").symlink_to(folder)
     write(folder / "labels.csv", "path,label", "link.png,cat", "b.png,dog")

@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, PngImagePlugin
 
-from mnar.datasets.user_files.image_decode import KINDS, Header, Unreadable, decode, quiet_pillow, read_header
+from mnar.datasets.user_files.image_decode import FORMATS, Header, Unreadable, decode, quiet_pillow, read_header
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (5, 7, 3), np.uint8)
 GREY = RNG.integers(0, 256, (5, 7), np.uint8)
 ALPHA = RNG.integers(0, 256, (5, 7), np.uint8)
 ON_WHITE = np.rint(GREY * (ALPHA / 255) + 255 * (1 - ALPHA / 255))
-# What a viewer does to stored pixels, by EXIF orientation, as the standard says where row 0 and column 0 belong.
+# How a viewer turns the stored pixels, by EXIF orientation: the standard defines where row 0 and column 0 belong.
 UPRIGHT = {
     1: lambda pixels: pixels,
     2: lambda pixels: pixels[:, ::-1],
@@ -42,23 +42,23 @@ def header_of(path: Path) -> Header:
 
 
 def rgb_of(path: Path) -> npt.NDArray[np.uint8]:
-    return decode(path, grey=False, size=header_of(path)[:2]).transpose(1, 2, 0)
+    return decode(path, (3, *header_of(path)[:2])).transpose(1, 2, 0)
 
 
 def grey_of(path: Path) -> npt.NDArray[np.uint8]:
     assert header_of(path).grey
-    return decode(path, grey=True, size=header_of(path)[:2])[0]
+    return decode(path, (1, *header_of(path)[:2]))[0]
 
 
 @pytest.mark.parametrize("suffix", [".png", ".bmp", ".tif", ".ppm"])
-def test_lossless_rgb_of_every_kind_is_kept_to_the_bit(tmp_path: Path, suffix: str) -> None:
+def test_lossless_rgb_of_every_format_is_kept_to_the_bit(tmp_path: Path, suffix: str) -> None:
     path = saved(tmp_path, Image.fromarray(RGB), suffix)
     assert header_of(path) == Header(5, 7, grey=False)
     assert np.array_equal(rgb_of(path), RGB)
 
 
 @pytest.mark.parametrize(("suffix", "options"), [(".jpg", {}), (".webp", {"lossless": True}), (".gif", {})])
-def test_other_kinds_are_what_pillow_makes_of_them(tmp_path: Path, suffix: str, options: dict[str, Any]) -> None:
+def test_other_formats_equal_pillows_pixels(tmp_path: Path, suffix: str, options: dict[str, Any]) -> None:
     path = saved(tmp_path, Image.fromarray(RGB), suffix, **options)
     with Image.open(path) as image:
         assert np.array_equal(rgb_of(path), np.asarray(image.convert("RGB")))
@@ -133,7 +133,7 @@ def test_a_turned_photograph_in_jpeg_is_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     halves = np.zeros((32, 64), np.uint8)
-    halves[:, :32] = 255  # left in the file, on top when upright
+    halves[:, :32] = 255  # the left half in the file, the top half when upright
     path = saved(tmp_path, Image.fromarray(halves), ".jpg", exif=exif)
     upright = grey_of(path)
     assert upright.shape == (64, 32)
@@ -141,7 +141,7 @@ def test_a_turned_photograph_in_jpeg_is_upright(tmp_path: Path) -> None:
     assert upright[32:].max() < 5
 
 
-def test_16_bits_turn_too(tmp_path: Path) -> None:
+def test_16_bit_images_are_turned_too(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     path = saved(tmp_path, Image.fromarray(GREY.astype(np.uint16) * 257), exif=exif)
@@ -149,7 +149,7 @@ def test_16_bits_turn_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".png", ".webp", ".tif"])
-def test_of_an_animation_the_first_frame_counts(tmp_path: Path, suffix: str) -> None:
+def test_the_first_frame_of_an_animation_is_decoded(tmp_path: Path, suffix: str) -> None:
     frames = [Image.new("RGB", (7, 5), colour) for colour in ("red", "blue")]
     options: dict[str, Any] = {"lossless": True} if suffix == ".webp" else {}
     path = saved(tmp_path, frames[0], suffix, save_all=True, append_images=frames[1:], **options)
@@ -162,16 +162,16 @@ def test_resizing_is_to_resize_the_shorter_side_and_cut_out_the_centre(tmp_path:
     image = Image.fromarray(RNG.integers(0, 256, (40, 80, 3), np.uint8))
     path = saved(tmp_path, image)
     expected = image.resize((32, 16), Image.Resampling.BICUBIC).crop((8, 0, 24, 16))
-    assert np.array_equal(decode(path, grey=False, size=(16, 16)).transpose(1, 2, 0), np.asarray(expected))
+    assert np.array_equal(decode(path, (3, 16, 16)).transpose(1, 2, 0), np.asarray(expected))
     tall = image.resize((64, 32), Image.Resampling.BICUBIC).crop((24, 0, 40, 32))
-    assert np.array_equal(decode(path, grey=False, size=(32, 16)).transpose(1, 2, 0), np.asarray(tall))
+    assert np.array_equal(decode(path, (3, 32, 16)).transpose(1, 2, 0), np.asarray(tall))
 
 
 def test_a_large_jpeg_decoded_at_a_fraction_of_its_size_looks_the_same(tmp_path: Path) -> None:
     image = Image.fromarray(RNG.integers(0, 256, (6, 8, 3), np.uint8)).resize((1200, 900), Image.Resampling.BICUBIC)
     path = saved(tmp_path, image, ".jpg", quality=95)
     expected = np.asarray(image.resize((64, 48), Image.Resampling.BICUBIC)).astype(int)
-    assert np.abs(decode(path, grey=False, size=(48, 64)).transpose(1, 2, 0) - expected).mean() < 2
+    assert np.abs(decode(path, (3, 48, 64)).transpose(1, 2, 0) - expected).mean() < 2
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.95])
@@ -181,19 +181,19 @@ def test_a_truncated_file_is_unreadable(tmp_path: Path, suffix: str, share: floa
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(Unreadable):
-        decode(path, grey=False, size=(64, 64))
+        decode(path, (3, 64, 64))
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"II*\0"])
-def test_what_is_no_image_is_unreadable(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_image_is_unreadable(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.png").write_bytes(content)
     with pytest.raises(Unreadable):
         header_of(tmp_path / "a.png")
 
 
-def test_kinds_whose_readers_start_other_programs_are_not_read(tmp_path: Path) -> None:
+def test_formats_whose_readers_start_other_programs_are_not_read(tmp_path: Path) -> None:
     path = saved(tmp_path, Image.fromarray(RGB), ".eps").rename(tmp_path / "a.png")
-    with pytest.raises(Unreadable, match=", ".join(KINDS)):
+    with pytest.raises(Unreadable, match=", ".join(FORMATS)):
         header_of(path)
 
 
@@ -201,11 +201,11 @@ def test_kinds_whose_readers_start_other_programs_are_not_read(tmp_path: Path) -
 def test_pixels_without_a_known_range_are_unreadable(tmp_path: Path, mode: str) -> None:
     path = saved(tmp_path, Image.new(mode, (7, 5), 70_000), ".tif")
     with pytest.raises(Unreadable, match="save it with 8 or 16 bits"):
-        decode(path, grey=True, size=(5, 7))
+        decode(path, (1, 5, 7))
 
 
 def png_that_claims(width: int, height: int) -> bytes:
-    """So large a picture, in 50 bytes."""
+    """Return a PNG file of 50 bytes whose header claims this size."""
     file = BytesIO(b"\x89PNG\r\n\x1a\n")
     file.seek(0, SEEK_END)
     PngImagePlugin.putchunk(file, b"IHDR", struct.pack(">II5B", width, height, 8, 2, 0, 0, 0))
@@ -222,7 +222,7 @@ def png_that_claims(width: int, height: int) -> bytes:
         (19_000, 19_000, "more than 89 megapixels"),  # Pillow refuses
     ],
 )
-def test_images_above_a_limit_are_refused_by_its_name_and_without_a_warning(
+def test_images_above_a_limit_are_unreadable_with_the_limit_and_without_a_warning(
     tmp_path: Path, width: int, height: int, limit: str
 ) -> None:
     (tmp_path / "a.png").write_bytes(png_that_claims(width, height))
@@ -232,6 +232,6 @@ def test_images_above_a_limit_are_refused_by_its_name_and_without_a_warning(
             header_of(tmp_path / "a.png")
 
 
-def test_images_at_the_limits_are_looked_at(tmp_path: Path) -> None:
+def test_images_at_the_limits_are_readable(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png_that_claims(20_000, 4_450))
     assert header_of(tmp_path / "a.png") == Header(4_450, 20_000, grey=False)

@@ -8,7 +8,7 @@ WHERE = "own.csv"
 
 
 @pytest.mark.parametrize("text", ["", "  ", "NaN", "nan", "NA", "n/a", "None", "NULL", "?", "-1", " -1.0 ", None])
-def test_what_people_write_for_no_label_is_missing(text: str | None) -> None:
+def test_usual_texts_for_no_label_are_missing(text: str | None) -> None:
     assert is_missing(text)
 
 
@@ -17,14 +17,14 @@ def test_a_label_is_not_missing(text: str) -> None:
     assert not is_missing(text)
 
 
-def test_a_named_class_is_not_missing_and_a_word_named_for_it_is() -> None:
+def test_a_named_class_is_not_missing_and_a_text_named_as_no_label_is() -> None:
     assert not is_missing(" None", ["None"])
     assert is_missing(" todo ", (), ["todo"])
-    assert is_missing("todo", ["todo"], ["todo"]), "what was said last, on the command line, counts"
+    assert is_missing("todo", ["todo"], ["todo"]), "the value on the command line counts more than the list of classes"
 
 
 class NotAvailable:
-    """As pandas has it: to compare it is an error."""
+    """Like pandas.NA, which raises an error when it is compared."""
 
     def __eq__(self, other: object) -> bool:
         raise TypeError("boolean value of NA is ambiguous")
@@ -34,7 +34,7 @@ class NotAvailable:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, NotAvailable(), "", " ", "?", "nan", "NaT", -1, -1.0, "-1"])
-def test_in_memory_no_label_is_none_nan_minus_one_and_texts_that_stand_for_these(value: object) -> None:
+def test_in_memory_none_nan_minus_one_and_their_texts_mean_no_label(value: object) -> None:
     assert is_missing_value(value)
 
 
@@ -47,7 +47,7 @@ def test_in_memory_every_other_value_is_a_class(value: object) -> None:
     ("value", "unlabeled", "missing"),
     [(9, 9, True), ("9", 9, True), ("todo", "todo", True), (-1, 9, False), (-1, None, False), ("None", None, False)],
 )
-def test_in_memory_another_mark_takes_the_place_of_minus_one(value: object, unlabeled: object, missing: bool) -> None:
+def test_in_memory_another_value_can_replace_minus_one(value: object, unlabeled: object, missing: bool) -> None:
     assert is_missing_value(value, unlabeled) is missing
 
 
@@ -63,7 +63,7 @@ def test_numbers_are_sorted_by_value_and_before_text() -> None:
     assert notes == []
 
 
-def test_decimals_that_come_from_holes_are_dropped_from_whole_numbers_only() -> None:
+def test_decimals_are_dropped_if_all_labels_are_whole_numbers() -> None:
     assert encode_labels(["1.0", "nan", "0.0", "1"], WHERE)[1] == ("0", "1")
     assert encode_labels(["1.0", "", "1.5"], WHERE)[1] == ("1.0", "1.5")
     assert encode_labels(["1.0", "", "a"], WHERE)[1] == ("1.0", "a")
@@ -76,11 +76,11 @@ def test_given_classes_keep_their_order_and_may_have_no_label_or_look_missing() 
     assert notes == []
 
 
-def test_surrounding_spaces_are_dropped_and_said() -> None:
+def test_surrounding_spaces_are_dropped_with_a_note() -> None:
     y, names, notes = encode_labels(["cat", "cat ", "dog", ""], WHERE)
     assert names == ("cat", "dog")
     assert y.tolist() == [0, 0, 1, -1]
-    assert notes == ["own.csv: 'cat ' taken as class 'cat', without the spaces"]
+    assert notes == ["own.csv: the spelling 'cat ' is taken as class 'cat', without the spaces"]
 
 
 def test_classes_that_differ_in_case_or_inner_spaces_are_kept_apart_and_named() -> None:
@@ -92,27 +92,27 @@ def test_classes_that_differ_in_case_or_inner_spaces_are_kept_apart_and_named() 
     ]
 
 
-def test_a_word_that_might_be_a_class_is_said_to_be_taken_as_no_label() -> None:
+def test_a_note_lists_texts_that_were_taken_as_no_label_but_might_be_a_class() -> None:
     _, names, notes = encode_labels(["mild", "severe", "none", "none", "nan", ""], WHERE)
     assert names == ("mild", "severe")
     assert len(notes) == 1
     assert "taken as no label: 'none' (2 rows)" in notes[0]
 
 
-def test_what_else_means_no_label_can_be_named() -> None:
+def test_the_user_can_name_further_texts_that_mean_no_label() -> None:
     y, names, notes = encode_labels(["Y", "N", "U", " U"], WHERE, unlabeled=["U"])
     assert names == ("N", "Y")
     assert y.tolist() == [1, 0, -1, -1]
     assert notes == []
 
 
-def test_a_class_named_as_no_label_is_none_though_it_is_given() -> None:
+def test_a_given_class_can_be_named_as_no_label() -> None:
     y, names, _ = encode_labels(["dog", "todo", "emu", ""], WHERE, ["emu", "todo", "dog"], unlabeled=["todo"])
     assert names == ("emu", "dog")
     assert y.tolist() == [1, -1, 0, -1]
 
 
-def test_no_unlabelled_row_is_said_to_be_plain_supervised_learning() -> None:
+def test_a_note_says_that_data_without_an_unlabelled_row_are_plain_supervised_learning() -> None:
     assert "plain supervised learning" in encode_labels(["a", "b"], WHERE)[2][0]
 
 
@@ -122,7 +122,7 @@ def test_no_unlabelled_row_is_said_to_be_plain_supervised_learning() -> None:
         (["", None, "NaN"], "own.csv: no row has a label"),
         (["cat", "", "cat"], "own.csv: every label is 'cat'.*label some rows of another class"),
         (["1", "-1", "1"], "own.csv: every label is '1'.*these mean no label.*-1"),
-        ([f"{i}.5" for i in range(101)], "own.csv: 101 different numbers, such as 0.5: a quantity"),
+        ([f"{i}.5" for i in range(101)], "own.csv: the labels are 101 different numbers, such as 0.5: a quantity"),
     ],
 )
 def test_labels_that_cannot_be_learned_from_are_an_error_with_the_remedy(

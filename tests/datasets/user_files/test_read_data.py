@@ -1,9 +1,10 @@
-"""What a source is recognised as, and what is taken instead of its samples."""
+"""How a source is recognised, which options it accepts, and features that replace its samples."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import mnar.datasets.user_files
 from mnar import cli
 from mnar.datasets.user_files import Table, read_data
 from tests.support.own_data_files import NAMES, write_images, write_table
 
 FEW = ((2, 2, 1), (1, 1, 2))
-FEATURES = np.arange(18.0).reshape(9, 2)  # of as many samples
+MODULE = import_module("mnar.datasets.user_files.read_data")  # the package has a function of the same name
+FEATURES = np.arange(18.0).reshape(9, 2)  # one row for each of the 9 samples
 
 
 def image_folder(folder: Path) -> Path:
@@ -82,23 +83,21 @@ def test_every_kind_of_source_is_recognised_and_has_the_labels_it_was_written_wi
 
 
 @pytest.mark.parametrize("file", ["dataset_info.json", "dataset_dict.json"])
-def test_a_folder_that_hugging_face_wrote_is_read_as_such_though_a_csv_lies_in_it(
+def test_a_folder_that_hugging_face_wrote_is_recognised_although_it_contains_a_csv(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     table(tmp_path)
     (tmp_path / file).write_text("{}")
     data = read_data(tmp_path / "data.csv")
-    monkeypatch.setattr(
-        mnar.datasets.user_files, "read_huggingface", lambda source, label: data._replace(notes=(label,))
-    )
+    monkeypatch.setattr(MODULE, "read_huggingface", lambda source, label: data._replace(notes=(label,)))
     assert read_data(tmp_path, label="kind").notes == ("kind",)
 
 
-# ---- options: applied, or refused
+# ---- options are applied or refused
 
 
 @pytest.mark.parametrize("write", [image_folder, csv_of_paths, class_folders, arrays, table])
-def test_what_is_named_as_no_label_is_none_in_every_kind_of_source(
+def test_the_user_can_name_texts_that_mean_no_label_in_every_kind_of_source(
     tmp_path: Path, write: Callable[[Path], Path]
 ) -> None:
     data = read_data(write(tmp_path), unlabeled=("bee ",))
@@ -117,7 +116,7 @@ def test_what_is_named_as_no_label_is_none_in_every_kind_of_source(
         (table, {"size": 8}, r"data\.csv is a table, to which --size cannot"),
     ],
 )
-def test_an_option_that_the_source_has_no_use_for_is_refused_with_both_named(
+def test_an_option_that_does_not_apply_to_the_source_is_refused_with_both_named(
     tmp_path: Path, write: Callable[[Path], Path], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=f"{message} be applied; leave it out$"):
@@ -125,9 +124,7 @@ def test_an_option_that_the_source_has_no_use_for_is_refused_with_both_named(
 
 
 @pytest.mark.parametrize("write", [image_folder, class_folders, arrays, table])
-def test_options_as_a_run_keeps_them_that_were_not_given_change_nothing(
-    tmp_path: Path, write: Callable[[Path], Path]
-) -> None:
+def test_the_default_of_every_option_changes_nothing(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     source = write(tmp_path)
     kept = read_data(source, label=None, ignore=(), unlabeled=(), size=None, features=None)
     assert np.array_equal(kept.y, read_data(source).y)
@@ -142,11 +139,11 @@ def test_a_csv_whose_column_of_paths_is_ignored_is_a_table(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("hidden", "name", "takes"),
+    ("hidden", "name", "package"),
     [
         ("pyarrow.parquet", "data.parquet", "pyarrow"),
         ("pyarrow.parquet", "data.PQ", "pyarrow"),
-        ("datasets", "data/dataset_info.json", "the library datasets"),
+        ("datasets", "data/dataset_info.json", "datasets"),
     ],
 )
 def test_without_an_extra_the_command_line_says_in_one_line_how_to_install_it(
@@ -155,7 +152,7 @@ def test_without_an_extra_the_command_line_says_in_one_line_how_to_install_it(
     capsys: pytest.CaptureFixture[str],
     hidden: str,
     name: str,
-    takes: str,
+    package: str,
 ) -> None:
     monkeypatch.setitem(sys.modules, hidden, None)
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -165,10 +162,10 @@ def test_without_an_extra_the_command_line_says_in_one_line_how_to_install_it(
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 1
-    assert f"error: reading {source} takes {takes}: pip install 'mnar[hf]'" in capsys.readouterr().err
+    assert f"error: reading {source} needs the package {package}: pip install 'mnar[hf]'" in capsys.readouterr().err
 
 
-def test_a_tables_label_column_columns_left_out_and_words_for_no_label_are_those_named(tmp_path: Path) -> None:
+def test_label_column_ignored_columns_and_texts_for_no_label_of_a_table_are_the_named_ones(tmp_path: Path) -> None:
     data = read_data(write_table(tmp_path / "data.csv", FEW), label="kind", ignore=("length",), unlabeled=("bee",))
     assert isinstance(data.x, Table)
     assert (data.x.numeric_names, data.x.categorical_names) == (("weight",), ("colour",))
@@ -177,9 +174,7 @@ def test_a_tables_label_column_columns_left_out_and_words_for_no_label_are_those
 
 
 @pytest.mark.parametrize("write", [image_folder, csv_of_paths, class_folders])
-def test_images_have_the_size_asked_for_and_their_decoding_is_reported(
-    tmp_path: Path, write: Callable[[Path], Path]
-) -> None:
+def test_images_have_the_requested_size_and_progress_is_reported(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     reports: list[tuple[int, int]] = []
     data = read_data(write(tmp_path), size=6, progress=lambda done, total: reports.append((done, total)))
     assert isinstance(data.x, np.ndarray)
@@ -188,7 +183,7 @@ def test_images_have_the_size_asked_for_and_their_decoding_is_reported(
 
 
 @pytest.mark.parametrize("name", ["data.xlsx", "data", "data.npy"])
-def test_a_file_of_another_kind_is_refused_with_those_that_can_be_read(tmp_path: Path, name: str) -> None:
+def test_a_file_of_another_kind_is_refused_with_the_kinds_that_can_be_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("a,label\n1,cat\n")
     with pytest.raises(
         ValueError, match=rf"{name} is none of \.csv, \.tsv, \.txt, \.parquet, \.pq or \.npz; save it as"
@@ -196,7 +191,7 @@ def test_a_file_of_another_kind_is_refused_with_those_that_can_be_read(tmp_path:
         read_data(tmp_path / name)
 
 
-def test_a_source_that_is_not_there_is_named_with_what_can_be(tmp_path: Path) -> None:
+def test_a_missing_source_is_an_error_that_lists_what_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=rf"no data at {tmp_path / 'absent'}; name a folder of images with"):
         read_data(tmp_path / "absent")
 
@@ -207,7 +202,7 @@ def test_a_csv_in_a_folder_is_found_whatever_the_case_of_its_name(tmp_path: Path
     assert read_data(folder).class_names == NAMES
 
 
-# ---- features computed elsewhere
+# ---- features that were computed elsewhere
 
 
 def save(path: Path, values: npt.ArrayLike) -> Path:
@@ -217,7 +212,7 @@ def save(path: Path, values: npt.ArrayLike) -> Path:
 
 @pytest.mark.parametrize("write", [image_folder, arrays, table])
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int16, np.uint8])
-def test_features_take_the_place_of_samples_whose_labels_and_names_stay(
+def test_features_replace_the_samples_and_labels_and_names_stay(
     tmp_path: Path, write: Callable[[Path], Path], dtype: npt.DTypeLike
 ) -> None:
     source = write(tmp_path)
@@ -243,10 +238,10 @@ OBJECTS = np.empty((9, 2), object)
         (FEATURES + 1j, "and type complex128"),
         (np.where(FEATURES == 7, np.nan, FEATURES), "not finite numbers; fill them in"),
         (np.where(FEATURES == 7, np.inf, FEATURES), "not finite numbers; fill them in"),
-        (OBJECTS, r"is not a whole \.npy file of numbers .*allow_pickle.*; write it with numpy\.save"),
+        (OBJECTS, r"is not a complete \.npy file of numbers .*allow_pickle.*; write it with numpy\.save"),
     ],
 )
-def test_features_that_do_not_fit_are_refused_by_the_name_of_their_file(
+def test_features_that_do_not_fit_are_an_error_that_names_their_file(
     tmp_path: Path, values: npt.NDArray[np.generic], message: str
 ) -> None:
     features = save(tmp_path / "features.npy", values)
@@ -255,28 +250,28 @@ def test_features_that_do_not_fit_are_refused_by_the_name_of_their_file(
 
 
 @pytest.mark.parametrize("content", [None, b"weight,length\n1,2\n", b"\x93NUMPY\x01\x00"])
-def test_what_is_no_array_file_is_refused_by_its_name(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_is_no_array_is_an_error_that_names_it(tmp_path: Path, content: bytes | None) -> None:
     features = tmp_path / "features.npy"
     if content is not None:
         features.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"{features} is not a whole \.npy file of numbers"):
+    with pytest.raises(ValueError, match=rf"{features} is not a complete \.npy file of numbers"):
         read_data(arrays(tmp_path), features=features)
 
 
-def test_an_empty_file_of_features_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_an_empty_file_of_features_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "features.npy").touch()
-    with pytest.raises(ValueError, match=r"features\.npy is not a whole \.npy file of numbers"):
+    with pytest.raises(ValueError, match=r"features\.npy is not a complete \.npy file of numbers"):
         read_data(arrays(tmp_path), features=tmp_path / "features.npy")
 
 
-def test_an_archive_of_features_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_an_archive_of_features_is_an_error_that_names_it(tmp_path: Path) -> None:
     np.savez(tmp_path / "features.npz", FEATURES)
-    with pytest.raises(ValueError, match=r"features\.npz is not a whole \.npy file of numbers"):
+    with pytest.raises(ValueError, match=r"features\.npz is not a complete \.npy file of numbers"):
         read_data(arrays(tmp_path), features=tmp_path / "features.npz")
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_features_beyond_float32_are_refused_by_the_name_of_their_file(tmp_path: Path) -> None:
+def test_features_beyond_float32_are_an_error_that_names_their_file(tmp_path: Path) -> None:
     features = save(tmp_path / "features.npy", FEATURES * 1e38)
     with pytest.raises(ValueError, match=f"{features}.*not finite"):
         read_data(arrays(tmp_path), features=features)

@@ -39,7 +39,7 @@ Own = Callable[..., PartlyLabeled]
 
 @pytest.fixture
 def own(tmp_path: Path) -> Own:
-    """The frame, with further columns, as read from a file."""
+    """Return a function that writes the frame with further columns to a file and reads it."""
     return lambda **columns: read_table(write_columns(tmp_path, frame(**columns)), label="label")
 
 
@@ -48,7 +48,7 @@ def features(data: PartlyLabeled) -> Table:
     return data.x
 
 
-def test_a_csv_becomes_numbers_levels_and_labels_with_holes(tmp_path: Path) -> None:
+def test_a_csv_becomes_numbers_levels_and_labels_some_of_them_missing(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "age,sex,flag,votes\n30,f,TRUE,yes\n?,m,FALSE,no\n1e2,,FALSE,\n-1,f,TRUE,NaN\n",
@@ -98,7 +98,7 @@ def test_dates_of_a_dict_are_text_and_other_kinds_keep_their_values() -> None:
 
 
 class Series:
-    """As much of a DataFrame's column as is asked for."""
+    """The methods of a DataFrame column that the reader calls."""
 
     def __init__(self, values: Any, dtype: str) -> None:
         self.values, self.dtype = values, dtype
@@ -126,7 +126,7 @@ def test_a_column_with_a_usual_name_is_taken_as_the_label_with_a_note(tmp_path: 
     path = write_columns(tmp_path, {"height": HEIGHT, name: LABEL})
     data = read_table(path)
     assert data.class_names == ("cat", "dog")
-    assert data.notes == (f"{path}: column {name!r} taken as the label",)
+    assert data.notes == (f"{path}: column {name!r} is taken as the label",)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_column_with_a_usual_name_is_taken_as_the_label_with_a_note(tmp_path: 
     [({"height": HEIGHT, "vote": LABEL}, "height, vote"), ({"a": HEIGHT, "y": LABEL, "label": LABEL}, "y, label")],
     ids=["no such name", "two such names"],
 )
-def test_a_label_that_cannot_be_told_is_an_error_that_lists_columns(
+def test_a_label_column_that_cannot_be_guessed_is_an_error_that_lists_the_columns(
     tmp_path: Path, columns: dict[str, Any], listed: str
 ) -> None:
     with pytest.raises(ValueError, match=f"which column is the label.*--label: {listed}$"):
@@ -147,9 +147,7 @@ def test_an_ignored_column_is_not_taken_as_the_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"label": "vote"}, {"label": "label", "ignore": ["vote"]}])
-def test_a_named_column_that_is_not_there_is_an_error_that_lists_columns(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_missing_column_is_an_error_that_lists_the_columns(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="has no column 'vote'; its columns are height, colour, label"):
         read_table(write_columns(tmp_path, frame()), **options)
 
@@ -164,7 +162,7 @@ def test_a_named_column_that_is_not_there_is_an_error_that_lists_columns(
         ([f"person {i}" for i in range(N)], "120 different texts in 120 cells, such as 'person 0'"),
     ],
 )
-def test_a_column_without_use_is_left_out_with_a_note(own: Own, column: Any, reason: str) -> None:
+def test_a_useless_column_is_left_out_with_a_note(own: Own, column: Any, reason: str) -> None:
     data = own(extra=column)
     assert "extra" not in features(data).numeric_names + features(data).categorical_names
     assert [note for note in data.notes if f"own.csv: column 'extra' left out: {reason}" in note]
@@ -177,7 +175,7 @@ def test_more_than_a_thousand_levels_are_free_text() -> None:
     assert "column 'town' left out: 1001 different texts" in notes[0]
 
 
-def test_one_value_and_holes_are_kept_because_the_holes_may_tell(own: Own) -> None:
+def test_a_column_of_one_value_and_missing_cells_is_kept_because_missing_cells_are_informative(own: Own) -> None:
     ticked = np.where(RNG.random(N) < 0.5, "x", "")
     assert "ticked" in features(own(ticked=ticked)).categorical_names
 
@@ -186,7 +184,7 @@ def test_ignored_columns_are_left_out(tmp_path: Path) -> None:
     assert features(read_table(write_columns(tmp_path, frame()), ignore=["colour"])).categorical_names == ()
 
 
-def test_no_feature_at_all_is_an_error_that_says_why(tmp_path: Path) -> None:
+def test_a_table_without_a_feature_is_an_error_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no feature to learn from; .*'a' left out: every cell is 1"):
         read_table(write_columns(tmp_path, {"a": [1] * N, "label": LABEL}))
 
@@ -195,11 +193,11 @@ def leaks(data: PartlyLabeled) -> list[str]:
     return [note for note in data.notes if note.startswith("leak?")]
 
 
-def test_features_that_have_nothing_to_do_with_the_label_raise_no_alarm(own: Own) -> None:
+def test_features_that_are_independent_of_the_label_are_not_called_leaks(own: Own) -> None:
     assert leaks(own()) == []
 
 
-GIVEAWAYS: dict[str, Callable[[], Any]] = {
+LEAKS: dict[str, Callable[[], Any]] = {
     "a level for each class": lambda: np.where(LABEL == "cat", "feline", np.where(LABEL == "dog", "canine", COLOUR)),
     "several levels for each class": lambda: [f"{a}-{b}" for a, b in zip(LABEL, COLOUR, strict=True)],
     "a code for each class": lambda: np.where(LABEL == "cat", 7, RNG.choice([3, 9], N)),
@@ -207,9 +205,9 @@ GIVEAWAYS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("giveaway", GIVEAWAYS)
-def test_a_feature_that_tells_the_label_is_named(own: Own, giveaway: str) -> None:
-    notes = leaks(own(result=GIVEAWAYS[giveaway]()))
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_feature_that_tells_the_label_is_named(own: Own, leak: str) -> None:
+    notes = leaks(own(result=LEAKS[leak]()))
     assert notes
     assert notes[0].startswith("leak? 'result' alone tells the label of 100.0%")
 
@@ -253,7 +251,7 @@ def test_new_rows_without_a_column_or_with_text_for_a_number_are_an_error() -> N
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"a": [1, 2], "label": ["x"]}, "columns of different lengths, .*'a': 2, 'label': 1"),
+        ({"a": [1, 2], "label": ["x"]}, "the columns have different lengths, .*'a': 2, 'label': 1"),
         ({"a": [], "label": []}, "has no rows"),
         ({}, "has no columns"),
         ({"a": [[1, 2]], "label": ["x"]}, r"shape \(1, 2\)"),

@@ -18,7 +18,7 @@ def table(**changes: object) -> Table:
     numeric = RNG.normal(5, 3, (N, 2))
     numeric[:20, 1] = np.nan
     codes = np.column_stack([np.arange(N) % 3, np.where(np.arange(N) < 50, -1, 1)])
-    codes[-4:, 0] = 3  # four rows of a level: rare
+    codes[-4:, 0] = 3  # a level with four rows is rare
     categories = (("red", "green", "blue", "mauve"), ("never", "yes"))
     return replace(Table(numeric, codes, ("age", "income"), ("colour", "smoker"), categories), **changes)  # type: ignore[arg-type]
 
@@ -31,7 +31,7 @@ def column(name: str, rows: Table = OWN) -> np.ndarray:
     return ENCODER.transform(rows)[:, ENCODER.feature_names.index(name)]
 
 
-def test_each_feature_has_the_columns_it_needs_and_no_more() -> None:
+def test_each_feature_has_only_the_columns_that_it_needs() -> None:
     assert ENCODER.feature_names == (
         *("age", "income", "income (missing)"),
         *("colour = red", "colour = blue", "colour = green", "colour (other)"),
@@ -41,20 +41,20 @@ def test_each_feature_has_the_columns_it_needs_and_no_more() -> None:
     assert ENCODER.transform(OWN).shape == (N, 9)
 
 
-def test_numbers_are_standardised_with_the_moments_of_the_cells_that_are_there() -> None:
+def test_numbers_are_standardised_with_the_moments_of_the_cells_that_are_not_missing() -> None:
     income = OWN.numeric[20:, 1]
     np.testing.assert_allclose(column("income")[20:], (income - income.mean()) / income.std(), rtol=1e-5)
     assert not column("income")[:20].any()
     assert column("income (missing)").tolist() == [1] * 20 + [0] * 180
 
 
-def test_levels_are_one_hot_and_rare_ones_share_a_column() -> None:
+def test_levels_are_one_hot_and_rare_levels_share_a_column() -> None:
     assert np.array_equal(column("colour = red"), OWN.categorical[:, 0] == 0)
     assert np.array_equal(column("colour (other)"), OWN.categorical[:, 0] == 3)
     assert np.array_equal(column("smoker (missing)"), OWN.categorical[:, 1] == -1)
 
 
-def test_levels_beyond_fifty_share_a_column_and_the_most_frequent_do_not() -> None:
+def test_the_fifty_most_frequent_levels_have_columns_and_the_others_share_one() -> None:
     codes = np.repeat(np.arange(60), np.arange(60) + 10)[:, None]
     names = tuple(f"town {i}" for i in range(60))
     encoder = TableEncoder.fit(Table(np.empty((len(codes), 0)), codes, (), ("town",), (names,)))
@@ -72,7 +72,7 @@ def test_new_rows_use_the_old_moments_and_are_clipped_at_ten() -> None:
     assert set(column("income", rows)) == {-10}
 
 
-def test_new_levels_are_other_or_nothing_and_new_holes_are_nothing() -> None:
+def test_new_levels_and_new_missing_cells_are_zero_if_fit_saw_none_of_their_kind() -> None:
     rows = table(
         numeric=np.full((N, 2), np.nan),
         categorical=np.tile([0, 0], (N, 1)),
@@ -82,12 +82,12 @@ def test_new_levels_are_other_or_nothing_and_new_holes_are_nothing() -> None:
     assert {name for name, value in encoded.items() if value} == {"income (missing)", "colour (other)"}
 
 
-def test_a_column_that_is_all_holes_or_all_one_number_is_zero() -> None:
+def test_a_column_that_is_all_missing_or_constant_is_zero() -> None:
     rows = table(numeric=np.column_stack([np.full(N, 7.0), np.full(N, np.nan)]))
     assert not TableEncoder.fit(rows).transform(rows)[:, :2].any()
 
 
-def test_columns_are_found_by_name_and_levels_by_text_whatever_their_order() -> None:
+def test_columns_are_found_by_name_and_levels_by_text_in_any_order() -> None:
     recoded = np.array([2, 1, 0, 3, -1])[OWN.categorical[:, 0]]
     shuffled = Table(
         numeric=np.column_stack([OWN.numeric[:, 1], np.zeros(N), OWN.numeric[:, 0]]),
@@ -100,14 +100,16 @@ def test_columns_are_found_by_name_and_levels_by_text_whatever_their_order() -> 
     assert np.array_equal(ENCODER.for_trees(shuffled)[0], ENCODER.for_trees(OWN)[0], equal_nan=True)
 
 
-def test_a_column_that_is_gone_or_of_another_kind_is_an_error_that_names_it() -> None:
-    with pytest.raises(ValueError, match=r"no column 'age', which the encoder was fitted with; there are .*'years'"):
+def test_a_column_that_is_missing_or_of_another_kind_is_an_error_that_names_it() -> None:
+    with pytest.raises(
+        ValueError, match=r"no column 'age', which the encoder was fitted with, only .*'years'.*; add it"
+    ):
         ENCODER.transform(table(numeric_names=("years", "income")))
     with pytest.raises(ValueError, match="'age' held numbers when the encoder was fitted"):
         ENCODER.transform(table(numeric_names=("colour", "income"), categorical_names=("age", "smoker")))
 
 
-def test_its_schema_reads_new_data_that_it_then_encodes() -> None:
+def test_new_data_read_by_the_schema_can_be_encoded() -> None:
     new = features_like({"smoker": ["yes"], "income": [""], "age": ["3"], "colour": ["mauve"]}, ENCODER.schema)
     encoded = dict(zip(ENCODER.feature_names, ENCODER.transform(new)[0], strict=True))
     assert encoded.pop("age") == pytest.approx((3 - OWN.numeric[:, 0].mean()) / OWN.numeric[:, 0].std())
@@ -117,11 +119,11 @@ def test_its_schema_reads_new_data_that_it_then_encodes() -> None:
 def test_json_and_pickle_give_the_same_encoder_back() -> None:
     assert TableEncoder.from_dict(json.loads(json.dumps(ENCODER.to_dict()))) == ENCODER
     assert pickle.loads(pickle.dumps(ENCODER)) == ENCODER
-    with pytest.raises(ValueError, match=r"an encoder has .*'means'.*this one"):
+    with pytest.raises(ValueError, match=r"a stored encoder has the entries .*'means'.*this one has"):
         TableEncoder.from_dict({"levels": []})
 
 
-def test_trees_get_nan_for_holes_and_codes_by_frequency() -> None:
+def test_trees_get_nan_for_missing_cells_and_codes_by_frequency() -> None:
     values, is_categorical = ENCODER.for_trees(OWN)
     assert values.dtype == np.float64
     assert is_categorical.tolist() == [False, False, True, True]

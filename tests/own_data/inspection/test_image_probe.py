@@ -21,7 +21,7 @@ from mnar.types import DataSet
 NUM_FEATURES = 2 * NUM_FILTERS * GRID**2
 
 
-def test_a_linear_model_on_them_tells_nine_of_ten_digits_it_has_not_seen(digits_data: DataSet) -> None:
+def test_a_linear_model_on_patch_features_classifies_90_percent_of_unseen_digits(digits_data: DataSet) -> None:
     images, y = digits_data.train_x.numpy(), digits_data.train_y.numpy()[:300]
     features = patch_features(images, np.arange(300))
     predictions = out_of_fold(_logistic_regression, features, y, features[:0])

@@ -14,7 +14,7 @@ from mnar.own_data.inspection.inspection import NUM_STEPS
 from mnar.own_data.inspection.label_shift import Interval, PoolShares
 from mnar.types import DataSet
 
-LABELS, POOL = (200, 100, 50), (100, 300, 600)  # of each class: biased against the classes that the pool is full of
+LABELS, POOL = (200, 100, 50), (100, 300, 600)  # rows of each class: the labels are rare where the pool is large
 
 
 def half_labeled(
@@ -69,7 +69,7 @@ def test_labelled_one_in_n_counts_rows_of_the_class_in_all_data_for_each_label(b
         assert found.labeled_one_in.low <= (labels + pool) / labels <= found.labeled_one_in.high
 
 
-def test_biased_labels_are_noticed_and_a_guidance_against_it_recommended(biased: Inspection) -> None:
+def test_biased_labels_give_a_small_p_value_and_a_guidance_against_bias(biased: Inspection) -> None:
     assert biased.at_random is not None
     assert biased.recommendation is not None
     assert biased.at_random.p_value < 0.01
@@ -87,7 +87,7 @@ def test_the_probe_is_scored_on_rows_that_it_has_not_seen(biased: Inspection) ->
     assert guessing.balanced_accuracy == pytest.approx(0.5, abs=0.1)
 
 
-def test_labels_missing_at_random_raise_no_alarm() -> None:
+def test_labels_missing_at_random_give_no_significant_p_value() -> None:
     inspection = inspect_data(half_labeled((60, 120, 240), (100, 200, 400)))
     assert inspection.at_random is not None
     assert inspection.recommendation is not None
@@ -96,17 +96,20 @@ def test_labels_missing_at_random_raise_no_alarm() -> None:
     np.testing.assert_allclose(values(inspection), (1 / 7, 2 / 7, 4 / 7), atol=0.03)
 
 
-def test_of_a_class_that_nobody_has_labelled_it_is_said_that_nothing_can_be_told(
+def test_the_share_of_a_class_without_a_label_is_unknown_and_a_sentence_says_so(
     with_one_never_labeled: Inspection,
 ) -> None:
     never = with_one_never_labeled.classes[2]
     assert with_one_never_labeled.never_labeled == ("class 2",)
     assert (never.num_labels, never.pool_share, never.labeled_one_in) == (0, None, None)
     assert values(with_one_never_labeled)[:2].sum() == pytest.approx(1)
-    assert "Nobody has labelled class 2" in with_one_never_labeled.cannot_tell[0]
+    assert (
+        "Classes without a label: class 2. Their shares of the pool cannot be estimated"
+        in with_one_never_labeled.cannot_tell[0]
+    )
 
 
-def test_a_class_of_one_label_has_an_interval_that_says_how_little_that_tells() -> None:
+def test_a_class_with_one_label_has_a_wide_interval() -> None:
     classes = inspect_data(half_labeled((100, 100, 1), (200, 200, 200))).classes
     assert classes[2].pool_share is not None
     assert classes[0].pool_share is not None
@@ -116,10 +119,10 @@ def test_a_class_of_one_label_has_an_interval_that_says_how_little_that_tells() 
 
 
 @pytest.mark.parametrize("labels", [(3, 2, 0), (2, 2, 1), (1, 1, 0)])
-def test_a_handful_of_labels_is_too_few_for_the_test_and_it_says_so(labels: tuple[int, ...]) -> None:
+def test_with_too_few_labels_for_the_test_a_sentence_says_so(labels: tuple[int, ...]) -> None:
     inspection = inspect_data(half_labeled(labels, (50, 50, 50)))
     assert inspection.at_random is None
-    assert any("cannot be tested" in sentence for sentence in inspection.cannot_tell)
+    assert any("cannot be tested, because no class has" in sentence for sentence in inspection.cannot_tell)
     assert inspection.recommendation is not None
     assert inspection.recommendation.guidance == "cadr"
 
@@ -179,21 +182,21 @@ def test_the_shares_of_unlabelled_digits_are_found_from_pixels(digits_data: Data
     assert inspection.recommendation.learner == "fixmatch"
 
 
-def test_of_a_large_pool_a_sample_is_looked_at_and_one_in_n_still_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_pool_is_sampled_and_one_in_n_still_counts_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(mnar.own_data.inspection.inspection.MOST_ROWS, "features", 500)
     inspection = inspect_data(half_labeled((100, 100), (500, 1500)))
-    assert inspection.notes == ("the estimates look at 500 of the 2,000 unlabelled rows, drawn at random",)
+    assert inspection.notes == ("the estimates use a random sample of 500 of the 2,000 unlabelled rows",)
     np.testing.assert_allclose(values(inspection), (0.25, 0.75), atol=0.05)
     one_in = inspection.classes[1].labeled_one_in
     assert one_in is not None
     assert one_in.value == pytest.approx(16, abs=1)
 
 
-def test_of_many_labels_a_sample_is_looked_at_that_has_some_of_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_labels_are_sampled_and_the_sample_has_rows_of_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(mnar.own_data.inspection.inspection.MOST_ROWS, "features", 60)
     for seed in range(3):
         inspection = inspect_data(half_labeled((400, 300, 2, 7), (100, 100, 50, 50)), seed=seed)
-        assert inspection.notes[0] == "the estimates look at 60 of the 709 labelled rows, drawn at random"
+        assert inspection.notes[0] == "the estimates use a random sample of 60 of the 709 labelled rows"
         assert all(found.pool_share and found.labeled_one_in for found in inspection.classes)
 
 
@@ -231,7 +234,7 @@ def types_in(value: Any) -> set[type]:
     return {type(value)}.union(*(types_in(part) for part in parts))
 
 
-def test_a_seed_gives_the_same_again_and_progress_goes_to_its_end(biased: Inspection) -> None:
+def test_a_seed_repeats_the_inspection_and_progress_reaches_the_last_step(biased: Inspection) -> None:
     steps: list[tuple[int, int]] = []
     again = inspect_data(half_labeled(LABELS, POOL), progress=lambda done, total: steps.append((done, total)))
     assert again == biased

@@ -155,7 +155,7 @@ def test_the_estimates_disagree_when_a_class_looks_otherwise_in_the_pool() -> No
     assert pool_shares(probe._replace(probs_pool=pool), y, num_bootstrap=60).disagree
 
 
-def test_a_class_that_nobody_labelled_is_unknown_and_the_others_share_the_pool() -> None:
+def test_a_class_without_a_label_has_an_unknown_share_and_does_not_change_the_others() -> None:
     probe, y, _ = exact_probe(100, 300, seed=0)
     wider = OutOfFold(
         np.insert(probe.probs_labeled, 1, 0, axis=1), probe.fold, np.insert(probe.probs_pool, 1, 0, axis=2)
@@ -186,7 +186,7 @@ def test_false_alarms_are_about_5_percent_when_labels_are_missing_at_random(
     monkeypatch.setattr(label_shift, "NUM_PERMUTATIONS", 99)
     p_values = [missing_at_random_test(*blobs_probe(np.ones(3), num_labeled, s)).p_value for s in range(num_splits)]
     assert np.mean(np.array(p_values) < 0.05) <= 0.08
-    assert np.mean(np.array(p_values) < 0.5) > 0.3  # nor is it asleep
+    assert np.mean(np.array(p_values) < 0.5) > 0.3  # and the p-values are not all large
 
 
 def test_cadr_like_skew_is_found_in_90_percent_of_40_splits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_the_statistic_equals_the_literal_weighted_difference_over_folds() -> No
     variance = np.mean(np.square(centred)) * 2 * (1 / 5 + 1 / 10) / 4
     found = missing_at_random_test(probe, np.tile([0, 1], 5), seed=3)
     assert found.statistic == pytest.approx(difference**2 / variance, rel=1e-4)
-    assert "cannot tell labels missing by class from labels missing by some feature" in found.assumptions
+    assert "labels that are missing by class from labels that are missing by a feature" in found.assumptions
 
 
 def degenerate(case: str) -> tuple[OutOfFold, Integers]:
@@ -260,7 +260,7 @@ def test_degenerate_input_still_gives_shares_within_their_intervals_and_a_p_valu
     assert 0 < missing_at_random_test(probe, y).p_value <= 1
 
 
-def test_a_class_of_one_label_is_not_looked_upon_as_certain() -> None:
+def test_a_class_with_one_label_has_a_wide_interval() -> None:
     probe, y = degenerate("one class has one label")
     found = pool_shares(probe, y, num_bootstrap=60)
     assert found.em.high[2] - found.em.low[2] > 0.3

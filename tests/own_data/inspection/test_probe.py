@@ -57,7 +57,7 @@ def test_folds_differ_by_seed_and_not_otherwise() -> None:
     assert not np.array_equal(stratified_folds(y, 5, 1), stratified_folds(y, 5, 2))
 
 
-def test_a_class_has_probability_0_where_its_only_label_is_held_out_and_everywhere_if_nobody_labelled_it() -> None:
+def test_a_class_has_probability_0_in_a_model_that_is_trained_without_its_labels() -> None:
     y = np.array([0] * 10 + [2])
     result = out_of_fold(Witness, numbered(0, 11), y, numbered(100, 4), num_classes=4)
     holds_it_out = result.fold[10]
@@ -75,7 +75,7 @@ def test_two_labels_are_two_folds_that_each_know_one_class() -> None:
 
 
 def test_one_label_is_too_few() -> None:
-    with pytest.raises(ValueError, match=r"1 labelled rows are too few .*; label more"):
+    with pytest.raises(ValueError, match=r"1 labelled rows are too few .*; label more rows"):
         out_of_fold(Witness, numbered(0, 1), np.array([0]), numbered(1, 3))
 
 

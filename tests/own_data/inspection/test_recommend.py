@@ -35,7 +35,7 @@ def test_situations_and_what_is_recommended_for_them(
     assert (recommendation.learner, recommendation.guidance) == (learner, guidance)
 
 
-def test_a_small_difference_that_many_labels_make_certain_is_none_to_act_on() -> None:
+def test_a_significant_but_small_difference_does_not_change_the_recommendation() -> None:
     assert recommend("table", (50_000, 50_000), (0.52, 0.48), 0.001).guidance == "prg_last"
     assert recommend("table", (50_000, 50_000), (0.62, 0.38), 0.001).guidance == "cadr"
 
@@ -48,7 +48,9 @@ def test_a_class_of_unknown_share_is_left_out_of_the_comparison() -> None:
 @pytest.mark.parametrize("kind", LEARNER_FOR)
 @pytest.mark.parametrize("num_labels", [(500, 400, 300), (5, 4, 3)])
 @pytest.mark.parametrize("p_value", [0.6, 0.001, None])
-def test_what_is_recommended_goes_together(kind: Kind, num_labels: tuple[int, ...], p_value: float | None) -> None:
+def test_the_recommended_learner_and_guidance_can_be_combined(
+    kind: Kind, num_labels: tuple[int, ...], p_value: float | None
+) -> None:
     found = recommend(kind, num_labels, (0.1, 0.3, 0.6), p_value)
     task = Task(num_classes=3, num_unlabeled=90, labeled_targets=torch.tensor([0, 0, 1, 2]), batch_unlabeled=30)
     learner = LEARNERS[found.learner]

@@ -1,6 +1,10 @@
-"""Read a user's own half-labelled files: images with a CSV, class folders, tables, arrays, Hugging Face data sets.
+"""Read the user's own half-labelled files: images with a CSV, class folders, tables, arrays, Hugging Face data sets.
 
-Every reader returns a `PartlyLabeled`: samples, of which some have a label. `read_data` chooses the reader.
+Every reader returns a `PartlyLabeled`: samples, of which some have a label. `read_data` recognises what a path is and
+calls the right reader. The folder exports `read_data` and its result: `PartlyLabeled`, `Table` for features of mixed
+kinds, and `UNLABELED`, the class number of a sample without a label.
+
+image_cache.py, with image_store.py and image_decode.py, keeps decoded images on disk; mini-ImageNet uses it too.
 """
 
 from mnar.datasets.user_files.partly_labeled import UNLABELED, PartlyLabeled, Table

@@ -1,4 +1,4 @@
-"""Samples and labels with holes that are arrays already, in an .npz file."""
+"""Read samples and their labels, some of them missing, from the arrays of an .npz file."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ SAMPLES, LABELS, CLASSES = ("x", "X"), ("y",), ("class_names", "classes")
 
 
 def read_arrays(path: Path, *, unlabeled: Collection[str] = ()) -> PartlyLabeled:
-    """Of an .npz file with x (or X), y, and perhaps class_names (or classes).
+    """Read an .npz file with the arrays x (or X), y and, optionally, class_names (or classes).
 
-    Images are uint8 [n, h, w], [n, h, w, c] or [n, c, h, w]; features are numbers [n, d], NaN where one is missing.
-    Labels are numbers or texts. Numbers count the classes from 0 if those are named, and are the classes' names if not.
-    `unlabeled` is what else means "no label", besides -1, NaN and texts that do in any file.
+    Images are uint8 [n, h, w], [n, h, w, c] or [n, c, h, w]. Features are numbers [n, d], and NaN if one is missing.
+    Labels are numbers or texts. If the file names the classes, the numbers count them from 0; otherwise, the numbers
+    are the names of the classes. `unlabeled` are further values that mean "no label", besides -1, NaN and the texts
+    that mean it in every file.
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file; name an .npz file with x and y")
+        raise FileNotFoundError(f"{path} is not a file; name an .npz file with the arrays x and y")
     arrays = read_npz(path)
     x_name, y_name, classes_name = (_one_of(names, arrays, path) for names in (SAMPLES, LABELS, CLASSES))
     if x_name is None or y_name is None:
         raise ValueError(
-            f"{path} has no {'x' if x_name is None else 'y'}, only {', '.join(sorted(arrays)) or 'nothing'}; name the "
+            f"{path} has no {'x' if x_name is None else 'y'}, only {', '.join(sorted(arrays)) or 'nothing'}; call the "
             "samples x and their labels y (-1: no label)"
         )
     class_names = None if classes_name is None else np.atleast_1d(arrays[classes_name]).tolist()
@@ -47,7 +48,10 @@ def read_arrays(path: Path, *, unlabeled: Collection[str] = ()) -> PartlyLabeled
 def labels_of(
     y: npt.NDArray[Any], where: str, class_names: Sequence[str] | None = None, unlabeled: Collection[str] = ()
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...], list[str]]:
-    """Class numbers, the classes' names in order, and notes, as from `encode_labels`."""
+    """Return class numbers, class names in order, and notes, as `encode_labels` does, for labels of any type.
+
+    Numbers count the classes from 0 if `class_names` is given. Error messages begin with `where`.
+    """
     if y.ndim != 1:
         raise ValueError(f"{where} has shape {y.shape}; give one label per row")
     if y.dtype == object and all(value is None or _is_number(value) for value in y):
@@ -62,9 +66,10 @@ def labels_of(
 
 
 def tensor_of(x: npt.NDArray[Any]) -> torch.Tensor:
-    """A tensor in the array's own memory, which may be a read-only file larger than the machine's memory.
+    """Return a tensor that shares the array's memory, which may be a read-only mapped file larger than the memory.
 
-    Mapping it copy-on-write would avoid torch's warning, but asks the system for as much memory as the file is long.
+    torch warns about a read-only array. Mapping the file copy-on-write would avoid the warning, but would ask the
+    system for as much memory as the file is long.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -72,16 +77,18 @@ def tensor_of(x: npt.NDArray[Any]) -> torch.Tensor:
 
 
 def _samples_or_table(x: npt.NDArray[Any], name: str) -> npt.NDArray[Any] | Table:
+    """Return checked samples, as a table if some features are missing (NaN)."""
     if x.ndim != 2 or x.dtype.kind != "f" or not np.isnan(x).any():
         return samples(x, name)
-    samples(np.where(np.isnan(x), 0, x), name)  # all else must be as it is without holes
+    samples(np.where(np.isnan(x), 0, x), name)  # checks the features that are not missing
     return Table.of_numbers(x.astype(np.float64))
 
 
 def _one_of(names: Sequence[str], arrays: dict[str, npt.NDArray[Any]], path: Path) -> str | None:
+    """Return the one of these names that the file has, or None; two of them are an error."""
     found = [name for name in names if name in arrays]
     if len(found) > 1:
-        raise ValueError(f"{path} has both {' and '.join(found)}; leave one out")
+        raise ValueError(f"{path} has both {' and '.join(found)}; remove one of them")
     return found[0] if found else None
 
 
@@ -90,7 +97,7 @@ def _is_number(value: object) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    """None where there is no label; of texts, `encode_labels` knows that."""
+    """Return a label as text, or None if the value means "no label"; `encode_labels` decides that for texts."""
     if not isinstance(value, str) and is_missing_value(value):
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

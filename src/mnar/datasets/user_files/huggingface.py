@@ -1,4 +1,4 @@
-"""A data set of the Hugging Face library `datasets`: an object, or a folder that save_to_disk has written."""
+"""Read a data set of the Hugging Face library `datasets`: an object, or a folder that save_to_disk has written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mnar.datasets.user_files.arrays import labels_of
-from mnar.datasets.user_files.image_cache import common_shape, height_and_width, in_parallel, left_out
+from mnar.datasets.user_files.image_cache import common_shape, height_and_width, in_parallel, unreadable_notes
 from mnar.datasets.user_files.image_decode import Unreadable, decode, quiet_pillow, read_header
 from mnar.datasets.user_files.image_store import KnownFile
 from mnar.datasets.user_files.label_values import label_column
@@ -29,10 +29,11 @@ def read_huggingface(
     unlabeled: Collection[str] = (),
     size: int | None = None,
 ) -> PartlyLabeled:
-    """`label` is the label column; without it, the only one that can be meant. Columns in `ignore` are left out.
+    """Read images with labels or, if no column holds images, a table with labels.
 
-    Without a column of images all other columns are features. None, -1 and `unlabeled` mean "no label". `size` is of
-    the images' sides.
+    `label` is the label column; without it, the reader chooses the only column that can hold labels. Columns in
+    `ignore` are left out. None, -1 and the values in `unlabeled` mean "no label". `size` is the height and width of the
+    images.
     """
     where = "the data set"
     if isinstance(source, str | Path):
@@ -45,7 +46,7 @@ def read_huggingface(
     row_names = [f"row {row}" for row in range(len(y))]
     if image is None:
         if size is not None:
-            raise ValueError(f"{where} has no column of images, to which alone --size applies; leave it out")
+            raise ValueError(f"{where} has no column of images, but --size applies to images only; leave out --size")
         table, more_notes = _table(data, label, where)
         return PartlyLabeled(table, y, classes, row_names, (*notes, *more_notes, *leaks(table, y)))
     x, is_readable, more_notes = _images(data, image, size, row_names, where)
@@ -54,46 +55,51 @@ def read_huggingface(
 
 
 def _from_disk(folder: Path) -> Any:
+    """Load a folder that save_to_disk has written."""
     try:
         datasets = import_module("datasets")
     except ImportError as error:
-        raise ValueError(f"reading {folder} takes the library datasets: pip install 'mnar[hf]'") from error
+        raise ValueError(f"reading {folder} needs the package datasets: pip install 'mnar[hf]'") from error
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not a folder; name one that save_to_disk has written")
+        raise FileNotFoundError(f"{folder} is not a folder; name a folder that save_to_disk has written")
     try:
         return datasets.load_from_disk(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder} is not a whole data set ({error}); write it again with save_to_disk") from error
+        raise ValueError(f"{folder} is not a complete data set ({error}); write it again with save_to_disk") from error
 
 
 def _one_split(source: Any, where: str) -> Any:
+    """Return the data set itself: the only split of a dict of splits, without a transform of the user."""
     if isinstance(source, dict):
         if len(source) != 1:
             raise ValueError(
                 f"{where} has the splits {', '.join(source)}; give one of them, such as data[{next(iter(source))!r}] "
-                "or its folder"
+                "or the folder of one split"
             )
         (source,) = source.values()
     if not hasattr(source, "features") or not hasattr(source, "__len__"):
-        raise ValueError(f"{where} is a {type(source).__name__}; give a datasets.Dataset, not a streaming one")
+        raise ValueError(f"{where} is a {type(source).__name__}; give a datasets.Dataset, not a streaming data set")
     if len(source) == 0:
-        raise ValueError(f"{where} has no rows; give one sample or more")
-    return source.with_format(None)  # as stored, without somebody's own transform
+        raise ValueError(f"{where} has no rows; give at least one sample")
+    return source.with_format(None)
 
 
 def _without(ignore: Sequence[str], data: Any, where: str) -> Any:
-    ignored = {_known(name, data.column_names, where) for name in ignore}
+    """Return the data set without the columns in `ignore`."""
+    ignored = {_existing(name, data.column_names, where) for name in ignore}
     return data.select_columns([name for name in data.column_names if name not in ignored])
 
 
 def _label_column(data: Any, label: str | None, where: str) -> str:
+    """Return the label column: the one that the user named, has a usual name, or is the only one with class names."""
     names: list[str] = data.column_names
     if label is not None:
-        return _known(label, names, where)
+        return _existing(label, names, where)
     return label_column(names, where, [name for name in names if hasattr(data.features[name], "names")])
 
 
 def _image_column(data: Any, where: str) -> str | None:
+    """Return the column that holds images, or None if there is none; several such columns are an error."""
     found = [name for name in data.column_names if _holds_images(data.features[name])]
     if len(found) > 1:
         raise ValueError(
@@ -102,22 +108,26 @@ def _image_column(data: Any, where: str) -> str | None:
     return found[0] if found else None
 
 
-def _known(name: str, names: list[str], where: str) -> str:
+def _existing(name: str, names: list[str], where: str) -> str:
+    """Return the name of a column, or raise an error if there is no such column."""
     if name not in names:
-        raise ValueError(f"{where} has no column {name!r}; its columns are {', '.join(names)}")
+        raise ValueError(f"{where} has no column {name!r}; its columns are {', '.join(names)}. Name one of these")
     return name
 
 
 def _holds_images(feature: Any) -> bool:
-    """As images, or as files: a column of {"bytes": ..., "path": ...}."""
+    """Whether a column holds images, as the feature Image or as files: {"bytes": ..., "path": ...}."""
     return type(feature).__name__ == "Image" or (isinstance(feature, dict) and {"bytes", "path"} <= feature.keys())
 
 
 def _column(data: Any, name: str) -> npt.NDArray[Any]:
-    return np.array([*data[name], None], object)[:-1]  # with None at the end numpy leaves numbers and texts as they are
+    """Return a column as an array of objects, with one entry per row."""
+    # The None at the end keeps numpy from turning a column of lists into a 2-D array.
+    return np.array([*data[name], None], object)[:-1]
 
 
 def _table(data: Any, label: str, where: str) -> tuple[Table, list[str]]:
+    """Return all columns but the label as a table, and notes on columns that were left out."""
     columns: dict[str, Any] = {}
     for name in data.column_names:
         names = getattr(data.features[name], "names", None)
@@ -134,11 +144,13 @@ def _table(data: Any, label: str, where: str) -> tuple[Table, list[str]]:
 
 
 def _columns_of_vectors(name: str, vectors: list[Any], where: str) -> dict[str, npt.NDArray[np.float64]]:
+    """Split a column of lists of numbers into one column per position."""
     try:
         values = np.array(vectors, np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{where}: the lists in column {name!r} are not all numbers of one length; mend or remove the column"
+            f"{where}: the lists in column {name!r} are not all numbers of one length; correct the column, or leave it "
+            "out with --ignore"
         ) from error
     return {f"{name}[{place}]": part for place, part in enumerate(values.reshape(len(values), -1).T)}
 
@@ -146,23 +158,26 @@ def _columns_of_vectors(name: str, vectors: list[Any], where: str) -> dict[str, 
 def _images(
     data: Any, image: str, size: int | None, row_names: list[str], where: str
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], list[str]]:
-    """Those that can be read, decoded into memory as `load_images` decodes files."""
+    """Decode the images in memory, as `load_images` decodes files.
+
+    Return the images that can be read, whether the image of each row can be read, and notes.
+    """
     feature = data.features[image]
     if type(feature).__name__ == "Image":
-        # As files: Pillow's limits and errors are then ours, row by row.
+        # The library must not decode the images: `decode` below has its own limits and reports errors row by row.
         data = data.select_columns([image]).cast_column(image, type(feature)(decode=False))
 
     def files() -> Iterator[Any]:
         return (data[row][image] for row in range(len(data)))
 
     with quiet_pillow():
-        looked_at = dict(zip(row_names, in_parallel(_look, files()), strict=True))
+        looked_at = dict(zip(row_names, in_parallel(_look_at_file, files()), strict=True))
         shape, notes = common_shape(looked_at, height_and_width(size), Path(where))
 
         def image_or_problem(file: Any) -> npt.NDArray[np.uint8] | str:
             try:
-                with _opened(file) as opened:
-                    return decode(opened, grey=shape[0] == 1, size=shape[1:])
+                with _open(file) as opened:
+                    return decode(opened, shape)
             except (Unreadable, OSError) as problem:
                 return str(problem)
 
@@ -174,24 +189,26 @@ def _images(
                 x[num_decoded] = result
                 num_decoded += 1
     is_readable = np.array([not file.problem for file in looked_at.values()])
-    return x[:num_decoded], is_readable, [*notes, *left_out(looked_at)]
+    return x[:num_decoded], is_readable, [*notes, *unreadable_notes(looked_at)]
 
 
-def _look(file: Any) -> KnownFile:
+def _look_at_file(file: Any) -> KnownFile:
+    """Return what the header of an image says, or the problem if it cannot be read."""
     known = KnownFile(num_bytes=0, mtime_ns=0)
     try:
-        with _opened(file) as opened:
+        with _open(file) as opened:
             return known._replace(**read_header(opened)._asdict())
     except (Unreadable, OSError) as problem:
         return known._replace(problem=str(problem))
 
 
-def _opened(file: Any) -> IO[bytes]:
+def _open(file: Any) -> IO[bytes]:
+    """Open an image that is stored as {"bytes": ..., "path": ...}."""
     if file is None:
         raise Unreadable("no image")
     if file["bytes"] is not None:
         return BytesIO(file["bytes"])
     path = Path(file["path"])
-    if not path.is_file():  # to open a pipe would be to wait for ever
+    if not path.is_file():  # opening a pipe could wait for ever
         raise Unreadable(f"{path} is not a file")
     return path.open("rb")

@@ -1,6 +1,7 @@
-"""Images decoded once, into one memory-mapped array on disk that is found again by their content.
+"""Load image files as one array, and decode each file only once: the array is memory-mapped from a cache on disk.
 
-A file with the same length and time of change as when it was decoded is trusted to be the same, and is not opened.
+The cache finds an image again by the content of its file. A file whose length and modification time are the same as
+when it was decoded counts as unchanged and is not opened.
 """
 
 from __future__ import annotations
@@ -19,24 +20,35 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mnar.datasets.user_files.image_decode import Unreadable, decode, quiet_pillow, read_header
-from mnar.datasets.user_files.image_store import ImageStore, KnownFile, KnownFiles, Shape, short_hash
+from mnar.datasets.user_files.image_decode import Shape, Unreadable, decode, quiet_pillow, read_header
+from mnar.datasets.user_files.image_store import ImageStore, KnownFile, KnownFiles, short_hash
 from mnar.types import OnProgress
 
-BESIDE_THE_DATA = ".mnar-cache"
+CACHE_FOLDER = ".mnar-cache"  # in the folder of the images
 LOCK = ".lock"
-LARGEST_KEPT_SIDE, DEFAULT_SIDE = 128, 64
-MOST_NAMED = 5
-MOST_UNDERWAY = 256  # images decoded ahead of the one that is written; bounds the memory
-READ_AGAIN = -1  # no file has so many bytes
+MAX_KEPT_SIDE, DEFAULT_SIDE = 128, 64
+MAX_FILES_IN_NOTE = 5
+MAX_PENDING = 256  # images that are decoded ahead of the one that is written; this bounds the memory
+UNKNOWN_LENGTH = -1  # no file has this length, so the file is looked at again on the next start
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class Decoder(NamedTuple):
+    """A way to turn an image file into pixels."""
+
+    name: str  # part of the cache key, because another decoder makes other pixels of the same file
+    decode: Callable[[Path, Shape], npt.NDArray[np.uint8]]  # raises `Unreadable` for a damaged file
+    num_channels: int | None = None  # None: 1 if all images are grey, otherwise 3
+
+
 class Images(NamedTuple):
-    x: npt.NDArray[np.uint8]  # [number of readable images, 1 or 3, h, w], memory-mapped
-    readable: npt.NDArray[np.bool_]  # [n]: which of the paths have a row in x
+    """The images that could be read."""
+
+    x: npt.NDArray[np.uint8]  # [number of readable images, 1 or 3, height, width], memory-mapped
+    readable: npt.NDArray[np.bool_]  # [number of paths]: whether the file has a row in x
+    problems: dict[str, str]  # by path: why the file cannot be read
     notes: tuple[str, ...]
 
 
@@ -45,57 +57,67 @@ def load_images(
     *,
     root: Path,
     size: int | tuple[int, int] | None = None,
+    decoder: Decoder | None = None,
     progress: OnProgress | None = None,
 ) -> Images:
-    """All images that can be read, of one size and kind, and notes on what was done to them and what was left out.
+    """Load all images that can be read as one array, with notes on resized, converted and unreadable images.
 
-    `paths` are relative to `root`. `size` is a side or (height, width); without it, images keep their size where all
-    have the same, at most 128 a side, and become 64×64 otherwise. They are grey where all are, else RGB. They are
-    kept in .mnar-cache in `root`, or in the user's cache folder where that cannot be written.
+    `paths` are relative to `root`. `size` is a side or (height, width). Without it, images keep their size if all have
+    the same one of at most 128 pixels per side; otherwise they become 64×64. They are grey if all are grey, else RGB.
+    `decoder` replaces the usual decoder, `image_decode.decode`.
+    The cache is the folder .mnar-cache in `root`, or a folder in the user's cache folder if `root` cannot be written.
     `progress(done, total)` counts each image twice: when its file is looked at, and when it is decoded.
     """
     if len(set(paths)) < len(paths):
-        raise ValueError(f"{Counter(paths).most_common(1)[0][0]} is asked for twice; name each image once")
-    asked = height_and_width(size)
+        raise ValueError(f"{Counter(paths).most_common(1)[0][0]} is listed twice; list each image once")
+    requested_size = height_and_width(size)
+    decoder = decoder or Decoder("", decode)
     root = Path(root).resolve()
     report = progress or (lambda done, total: None)
     with _locked_cache_folder(root) as folder, quiet_pillow():
-        store = ImageStore(folder, asked)
+        store = ImageStore(folder, requested_size, decoder.name)
         before = store.read_manifest()
-        files = _look_at(paths, root, before, report)
-        shape, notes = common_shape(files, asked, root)
+        files = _look_at_files(paths, root, before, report)
+        shape, notes = common_shape(files, requested_size, root)
+        shape = (decoder.num_channels or shape[0], *shape[1:])
         if store.open_array(files, shape) is None:
             known_images = store.images_by_content(before, shape)
-            files = store.write_array(files, shape, _decoded(files, shape, root, known_images, report))
+            images_or_problems = _decode_files(files, shape, decoder, root, known_images, report)
+            files = store.write_array(files, shape, images_or_problems)
         if all(file.problem for file in files.values()):
             raise _none_readable(files, root)
         if list(files.items()) != list(before.items()):
             store.write_manifest(files)
         x = store.open_array(files, shape)
     if x is None:
-        raise OSError(f"{folder} was changed while it was written; start again")
+        raise OSError(f"another program changed {folder} while the images were written; start again")
     report(2 * len(paths), 2 * len(paths))
-    readable = np.array([not file.problem for file in files.values()])
-    return Images(x, readable, (*notes, *left_out(files)))
+    problems = {path: file.problem for path, file in files.items() if file.problem}
+    readable = np.array([path not in problems for path in files])
+    return Images(x, readable, problems, (*notes, *unreadable_notes(files)))
 
 
 def height_and_width(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return a size that the user requested as (height, width), or None if the user requested no size."""
     if size is None:
         return None
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1:
-        raise ValueError(f"size {height}×{width} has no pixels; give 1 or more a side, such as {DEFAULT_SIDE}")
+        raise ValueError(f"size {height}×{width} has no pixels; give at least 1 pixel per side, e.g. {DEFAULT_SIDE}")
     return height, width
 
 
 @contextmanager
 def _locked_cache_folder(root: Path) -> Iterator[Path]:
-    """One process at a time fills it, and the next one finds it filled. The lock goes with the process."""
-    # Data of the same names elsewhere must not be taken for these, so a shared folder has one for each root.
-    own_name = f"{root.name}-{short_hash(str(root))}"
-    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mnar"
+    """Open and lock the cache folder: one process fills it, and the next one finds it filled.
+
+    The system releases the lock when the process ends, even if the process is killed.
+    """
+    # Many data folders share the user's cache folder, so the name says which one: files elsewhere may have equal names.
+    folder_of_root = f"{root.name}-{short_hash(str(root))}"
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mnar"
     problems = []
-    for folder in (root / BESIDE_THE_DATA, users / own_name):
+    for folder in (root / CACHE_FOLDER, user_cache / folder_of_root):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / LOCK).open("a")
@@ -104,19 +126,20 @@ def _locked_cache_folder(root: Path) -> Iterator[Path]:
             problems.append(str(error))
     else:
         raise OSError(
-            f"nowhere to keep the decoded images ({'; '.join(problems)}); "
-            "name a folder that can be written in the environment variable XDG_CACHE_HOME"
+            f"there is no folder to store the decoded images in ({'; '.join(problems)}); "
+            "set the environment variable XDG_CACHE_HOME to a folder that can be written"
         )
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
 
 
-def _look_at(paths: Sequence[str], root: Path, before: KnownFiles, report: OnProgress) -> KnownFiles:
+def _look_at_files(paths: Sequence[str], root: Path, before: KnownFiles, report: OnProgress) -> KnownFiles:
+    """Return a record of each file: that of the last manifest if the file is unchanged, otherwise a new one."""
     trusted = {path: before[path] for path in paths if path in before and _is_unchanged(f"{root}/{path}", before[path])}
     others = [path for path in paths if path not in trusted]
     looked_at: KnownFiles = {}
-    for path, file in zip(others, in_parallel(lambda path: _look(root / path), others), strict=True):
+    for path, file in zip(others, in_parallel(lambda path: _look_at_file(root / path), others), strict=True):
         looked_at[path] = file
         report(len(trusted) + len(looked_at), 2 * len(paths))
     return {path: trusted.get(path) or looked_at[path] for path in paths}
@@ -124,17 +147,18 @@ def _look_at(paths: Sequence[str], root: Path, before: KnownFiles, report: OnPro
 
 def _is_unchanged(path: str, known: KnownFile) -> bool:
     try:
-        status = os.stat(path)  # noqa: PTH116, a Path for each of 50,000 files takes half a second
+        status = os.stat(path)  # noqa: PTH116, creating a Path for each of 50,000 files takes half a second
     except OSError:
         return False
     return (status.st_size, status.st_mtime_ns) == (known.num_bytes, known.mtime_ns)
 
 
-def _look(path: Path) -> KnownFile:
+def _look_at_file(path: Path) -> KnownFile:
+    """Return length, time, content hash and header of a file, or the problem if it cannot be read."""
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # to open a pipe would be to wait for ever
-            return KnownFile(READ_AGAIN, 0, problem="not a file")
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe could wait for ever
+            return KnownFile(UNKNOWN_LENGTH, 0, problem="not a file")
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
             known = KnownFile(status.st_size, status.st_mtime_ns, content)
@@ -144,42 +168,49 @@ def _look(path: Path) -> KnownFile:
             except Unreadable as problem:
                 return known._replace(problem=str(problem))
     except OSError as error:
-        return KnownFile(READ_AGAIN, 0, problem=error.strerror or str(error))
+        return KnownFile(UNKNOWN_LENGTH, 0, problem=error.strerror or str(error))
 
 
-def common_shape(files: KnownFiles, asked: tuple[int, int] | None, root: Path) -> tuple[Shape, list[str]]:
-    # Files that prove damaged when they are decoded count too, so that the size is the same before and after.
+def common_shape(files: KnownFiles, requested_size: tuple[int, int] | None, root: Path) -> tuple[Shape, list[str]]:
+    """Return the shape that all images get, and notes on images that have another shape."""
+    # Files that prove damaged when they are decoded count too, so that the shape is the same before and after.
     images = [file for file in files.values() if file.height]
     if not images:
         raise _none_readable(files, root)
     sizes = sorted({(file.height * file.width, file.height, file.width) for file in images})
     (_, *smallest), (_, *largest) = sizes[0], sizes[-1]
     num_grey = sum(file.grey for file in images)
-    keeps_size = len(sizes) == 1 and max(largest) <= LARGEST_KEPT_SIDE
-    height, width = asked or (largest if keeps_size else (DEFAULT_SIDE, DEFAULT_SIDE))
+    keeps_size = len(sizes) == 1 and max(largest) <= MAX_KEPT_SIDE
+    height, width = requested_size or (largest if keeps_size else (DEFAULT_SIDE, DEFAULT_SIDE))
 
     notes = []
     if len(sizes) > 1 or largest != [height, width]:
         span = "{}×{}".format(*smallest) + (" to {}×{}".format(*largest) if len(sizes) > 1 else "")
         notes.append(
-            f"images of {span} (height × width) became {height}×{width}: resized to cover it, then the centre cut out"
+            f"images of {span} (height × width) became {height}×{width}: each was resized to cover that size, and its "
+            "centre was cut out"
         )
     if 0 < num_grey < len(images):
         notes.append(f"{num_grey:,} of {len(images):,} images are grey and became RGB like the others")
     return (1 if num_grey == len(images) else 3, height, width), notes
 
 
-def _decoded(
-    files: KnownFiles, shape: Shape, root: Path, known_images: dict[str, npt.NDArray[np.uint8]], report: OnProgress
+def _decode_files(
+    files: KnownFiles,
+    shape: Shape,
+    decoder: Decoder,
+    root: Path,
+    known_images: dict[str, npt.NDArray[np.uint8]],
+    report: OnProgress,
 ) -> Iterator[npt.NDArray[np.uint8] | str]:
-    """Of each file that has no problem yet: its image, or why it cannot be decoded."""
+    """Yield, for each file that has no problem yet, its image or the reason why it cannot be decoded."""
 
     def image_or_problem(path: str) -> npt.NDArray[np.uint8] | str:
         image = known_images.get(files[path].content)
         if image is not None:
             return image
         try:
-            return decode(root / path, grey=shape[0] == 1, size=shape[1:])
+            return decoder.decode(root / path, shape)
         except Unreadable as problem:
             return str(problem)
 
@@ -189,25 +220,28 @@ def _decoded(
         report(len(files) + done, 2 * len(files))
 
 
-def left_out(files: KnownFiles) -> list[str]:
+def unreadable_notes(files: KnownFiles) -> list[str]:
+    """Return one note that lists the files that cannot be read, or no note if all can be read."""
     problems = [f"{path} ({file.problem})" for path, file in files.items() if file.problem]
     if not problems:
         return []
-    more = f" and {len(problems) - MOST_NAMED:,} more" if len(problems) > MOST_NAMED else ""
-    return [f"{len(problems):,} files cannot be read and are left out: {', '.join(problems[:MOST_NAMED])}{more}"]
+    more = f" and {len(problems) - MAX_FILES_IN_NOTE:,} more" if len(problems) > MAX_FILES_IN_NOTE else ""
+    listed = ", ".join(problems[:MAX_FILES_IN_NOTE])
+    return [f"{len(problems):,} files cannot be read and are left out: {listed}{more}"]
 
 
 def _none_readable(files: KnownFiles, root: Path) -> ValueError:
-    return ValueError(f"{root} has no image that can be read; {''.join(left_out(files)) or 'name one or more'}")
+    notes = "".join(f": {note}" for note in unreadable_notes(files))
+    return ValueError(f"{root} has no image that can be read{notes}; replace the files or name another folder")
 
 
 def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results in order. Threads, because Pillow decodes outside the interpreter lock."""
+    """Yield the result of `work` for each item, in order. Threads suffice: Pillow decodes without the GIL."""
     with ThreadPoolExecutor() as pool:
-        underway: deque[Future[Result]] = deque()
+        pending: deque[Future[Result]] = deque()
         for item in items:
-            underway.append(pool.submit(work, item))
-            if len(underway) == MOST_UNDERWAY:
-                yield underway.popleft().result()
-        while underway:
-            yield underway.popleft().result()
+            pending.append(pool.submit(work, item))
+            if len(pending) == MAX_PENDING:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

@@ -1,4 +1,4 @@
-"""Which image files a folder holds. Nothing outside the folder is ever read: a link that leads out of it is refused."""
+"""Find the image files in a folder. A link that leads out of the folder is an error: no file outside is ever read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-KINDS = {  # by Pillow's names; none whose reader starts another program, as that of EPS does
+FORMATS = {  # by Pillow's names; without formats such as EPS, whose reader starts another program
     "PNG": (".png", ".apng"),
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "GIF": (".gif",),
@@ -15,39 +15,40 @@ KINDS = {  # by Pillow's names; none whose reader starts another program, as tha
     "WEBP": (".webp",),
     "PPM": (".pbm", ".pgm", ".pnm", ".ppm"),
 }
-NOT_READ = (".avif", ".heic", ".heif", ".jp2")  # found all the same, to be told of rather than missed
-SUFFIXES = tuple(suffix for suffixes in (*KINDS.values(), NOT_READ) for suffix in suffixes)
+UNSUPPORTED = (".avif", ".heic", ".heif", ".jp2")  # found all the same, so that a note can list them as unreadable
+SUFFIXES = tuple(suffix for suffixes in (*FORMATS.values(), UNSUPPORTED) for suffix in suffixes)
 
 
 def images_under(folder: Path) -> list[str]:
-    """Paths within `folder`, at any depth, with forward slashes, sorted.
+    """Return the sorted paths of all images in `folder` and its sub-folders, relative to it, with forward slashes.
 
-    Names that begin with a dot are left out. A linked file counts where it leads within the folder; a linked folder
-    there is not entered, as its images are found where they are.
+    Names that begin with a dot are left out. A link to a file within the folder counts as an image. A link to a
+    sub-folder is not followed, because its images are found in the sub-folder itself.
     """
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is not a folder; name the folder that holds the images")
     return sorted(_walk(folder, "", folder))
 
 
-def refuse_way_out(path: Path, folder: Path, where: str = "") -> None:
-    """`where` is what names the path, for the error to begin with."""
+def refuse_link_out(path: Path, folder: Path, where: str = "") -> None:
+    """Raise an error if `path` is a link that leads out of `folder`. The message begins with `where`."""
     target = path.resolve()
     if not target.is_relative_to(folder.resolve()):
         raise ValueError(
-            f"{where}{path} is a link that leads out of {folder}, to {target}; copy what it leads to in its place"
+            f"{where}{path} is a link that leads out of {folder}, to {target}; replace the link by a copy of its target"
         )
 
 
-def _walk(at: Path, prefix: str, folder: Path) -> Iterator[str]:
-    with os.scandir(at) as entries:
+def _walk(current: Path, prefix: str, folder: Path) -> Iterator[str]:
+    """Yield the images in the sub-folder `current` of `folder`; `prefix` is the relative path of `current`."""
+    with os.scandir(current) as entries:
         for entry in entries:
             name = prefix + entry.name
             is_folder = entry.is_dir()
             if entry.name.startswith(".") or not (is_folder or name.lower().endswith(SUFFIXES)):
                 continue
             if entry.is_symlink():
-                refuse_way_out(folder / name, folder)
+                refuse_link_out(folder / name, folder)
             if not is_folder:
                 yield name
             elif not entry.is_symlink():

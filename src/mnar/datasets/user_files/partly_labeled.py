@@ -1,4 +1,4 @@
-"""What somebody's own data become, whatever they came as: samples, of which some have a label."""
+"""The form that the user's data take after reading, whatever files they came from: samples, some with a label."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ UNLABELED = -1
 
 @dataclass(frozen=True)
 class Table:
-    """Features of mixed kinds, a row a sample."""
+    """Numeric and categorical features, one row per sample."""
 
     numeric: npt.NDArray[np.float64]  # [n, p]; NaN: missing
     categorical: npt.NDArray[np.int64]  # [n, q] codes; -1: missing
     numeric_names: tuple[str, ...]
     categorical_names: tuple[str, ...]
-    categories: tuple[tuple[str, ...], ...]  # what the codes of each categorical column stand for
+    categories: tuple[tuple[str, ...], ...]  # per categorical column: the texts that the codes stand for
 
     @classmethod
     def of_numbers(cls, numeric: npt.NDArray[np.float64]) -> Table:
+        """Return a table of numeric columns that have no names of their own."""
         num_rows, num_columns = numeric.shape
         return cls(numeric, np.empty((num_rows, 0), np.int64), unnamed_columns(num_columns), (), ())
 
@@ -31,27 +32,32 @@ class Table:
         return len(self.numeric)
 
     def rows(self, index: npt.NDArray[Any]) -> Table:
+        """Return the table of the rows that `index` selects."""
         return replace(self, numeric=self.numeric[index], categorical=self.categorical[index])
 
 
 def unnamed_columns(num_columns: int) -> tuple[str, ...]:
-    """What the columns of a table of numbers are called that came without names."""
+    """Return the names x0, x1, ... for columns that came without names."""
     return tuple(f"x{column}" for column in range(num_columns))
 
 
 class PartlyLabeled(NamedTuple):
+    """Samples, of which some have a label."""
+
     x: npt.NDArray[Any] | Table  # images uint8 [n, c, h, w], perhaps memory-mapped; features float32 [n, d]; a table
-    y: npt.NDArray[np.int64]  # [n]; UNLABELED where there is none
-    class_names: tuple[str, ...]  # also of classes that nobody has labelled yet
-    row_names: Sequence[str]  # what to call a sample: its path, or its line
-    notes: tuple[str, ...] = ()  # what was skipped, guessed, or looks odd, in words
+    y: npt.NDArray[np.int64]  # [n] class numbers; UNLABELED if the sample has no label
+    class_names: tuple[str, ...]  # includes classes that have no label yet
+    row_names: Sequence[str]  # how messages and result files call a sample: its path, or its line
+    notes: tuple[str, ...] = ()  # what was left out, guessed, or looks odd, in words
 
     @property
     def kind(self) -> Literal["images", "features", "table"]:
+        """The kind of the samples."""
         if isinstance(self.x, Table):
             return "table"
         return "images" if self.x.ndim == 4 else "features"
 
     @property
     def is_labeled(self) -> npt.NDArray[np.bool_]:
+        """Whether each sample has a label: [n]."""
         return np.not_equal(self.y, UNLABELED)

@@ -1,4 +1,4 @@
-"""Somebody's own data, whatever they come as, made one shape: samples, of which some have a label."""
+"""Recognise what the user's data are, and read them with the right reader."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from mnar.datasets.user_files.partly_labeled import PartlyLabeled
 from mnar.datasets.user_files.table import read_table
 from mnar.types import OnProgress
 
-KINDS_OF_TABLE = (".csv", ".tsv", ".txt", *PARQUET)
-HUGGINGFACE = ("dataset_info.json", "dataset_dict.json")  # one of them is in every folder that save_to_disk wrote
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", *PARQUET)
+HUGGINGFACE = ("dataset_info.json", "dataset_dict.json")  # every folder that save_to_disk wrote contains one of these
 
 
 def read_data(
@@ -34,15 +34,15 @@ def read_data(
     features: Path | None = None,
     progress: OnProgress | None = None,
 ) -> PartlyLabeled:
-    """Find out what a source is, and read it.
+    """Recognise what `source` is, and read it.
 
-    label        the column that holds the labels, where it is not called so
+    label        the column that holds the labels, if it does not have a usual name such as "label"
     ignore       columns of a table to leave out
-    unlabeled    what else stands for "no label", e.g. "undecided"
-    size         of the images' sides, in pixels
-    features     an .npy file with a row for each sample, to take instead of images or columns
+    unlabeled    further values that mean "no label", e.g. "undecided"
+    size         height and width of the images, in pixels
+    features     an .npy file with one row per sample, which replaces the images or columns
 
-    Options that this source has no use for are refused: somebody meant something by them.
+    An option that does not apply to this kind of source is an error, because the user expects it to have an effect.
     """
     source = Path(source)
     if not source.exists():
@@ -50,52 +50,56 @@ def read_data(
             f"no data at {source}; name a folder of images with a CSV, class folders, or a .csv, .parquet or .npz file"
         )
     kind, read = _kind_and_reader(source, ignore)
-    markers = tuple(marker.strip() for marker in unlabeled)
-    options = {"label": label, "ignore": ignore, "unlabeled": markers, "size": size}
-    said = {name: value for name, value in options.items() if value not in (None, ())}
-    taken = signature(read).parameters
-    idle = [f"--{name}" for name in said if name not in taken]
-    if idle:
-        raise ValueError(f"{source} is {kind}, to which {' and '.join(idle)} cannot be applied; leave it out")
-    data = read(source, **said, **({"progress": progress} if "progress" in taken else {}))
-    return data if features is None else data._replace(x=_features(Path(features), len(data.y)))
+    no_label = tuple(text.strip() for text in unlabeled)
+    options = {"label": label, "ignore": ignore, "unlabeled": no_label, "size": size}
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    accepted = signature(read).parameters
+    refused = [f"--{name}" for name in given if name not in accepted]
+    if refused:
+        raise ValueError(f"{source} is {kind}, to which {' and '.join(refused)} cannot be applied; leave it out")
+    data = read(source, **given, **({"progress": progress} if "progress" in accepted else {}))
+    return data if features is None else data._replace(x=_read_features(Path(features), len(data.y)))
 
 
 def _kind_and_reader(source: Path, ignore: tuple[str, ...]) -> tuple[str, Callable[..., PartlyLabeled]]:
+    """Return what the source is, in words, and the function that reads it."""
     suffix = source.suffix.lower()
     if source.is_dir() and any((source / name).exists() for name in HUGGINGFACE):
         return "a Hugging Face data set", read_huggingface
     if source.is_dir() and not any(path.suffix.lower() == ".csv" for path in source.iterdir()):
         return "a folder of class folders", read_class_folders
-    if source.is_dir() or (suffix == ".csv" and _names_images(source, ignore)):
+    if source.is_dir() or (suffix == ".csv" and _lists_images(source, ignore)):
         return "images with a CSV file", read_image_csv
     if suffix == ".npz":
         return "an .npz file", read_arrays
-    if suffix in KINDS_OF_TABLE:
+    if suffix in TABLE_SUFFIXES:
         return "a table", read_table
     raise ValueError(
-        f"{source} is none of {', '.join(KINDS_OF_TABLE)} or .npz; save it as one of these, or name a folder"
+        f"{source} is none of {', '.join(TABLE_SUFFIXES)} or .npz; save it as one of these, or name a folder"
     )
 
 
-def _names_images(csv: Path, ignore: tuple[str, ...]) -> bool:
-    """Whether it has a column of paths; a table with a column of that name leaves it out."""
+def _lists_images(csv: Path, ignore: tuple[str, ...]) -> bool:
+    """Whether the CSV file has a column of paths. In a table, the user can ignore a column of that name."""
     return any(name.lower() in PATH_NAMES and name not in ignore for name in read_header(csv))
 
 
-def _features(path: Path, num_rows: int) -> npt.NDArray[np.float32]:
+def _read_features(path: Path, num_rows: int) -> npt.NDArray[np.float32]:
+    """Return the array of an .npy file, after checking that it has one row of finite numbers per sample."""
     try:
         features: Any = np.load(path, allow_pickle=False)
         if not isinstance(features, np.ndarray):
-            raise ValueError("an archive of several")
+            raise ValueError("the file is an archive of several arrays")
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a whole .npy file of numbers ({error}); write it with numpy.save") from error
+        raise ValueError(
+            f"{path} is not a complete .npy file of numbers ({error}); write it with numpy.save"
+        ) from error
     if features.ndim != 2 or features.dtype.kind not in "fiu" or len(features) != num_rows:
         raise ValueError(
             f"{path} has shape {features.shape} and type {features.dtype}; give a table of numbers with {num_rows} "
             "rows, one for each sample in the order of the data"
         )
-    with np.errstate(over="ignore"):  # infinite then, and refused
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which is an error below
         numbers: npt.NDArray[np.float32] = features.astype(np.float32)
     if not np.isfinite(numbers).all():
         raise ValueError(f"{path} holds values that are not finite numbers; fill them in, or scale them for float32")

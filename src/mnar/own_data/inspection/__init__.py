@@ -1,4 +1,8 @@
-"""What half-labelled data say about their missing labels."""
+"""Inspection of half-labelled data: class shares of the pool, and a test whether labels are missing at random.
+
+`inspect_data` inspects a `PartlyLabeled` and returns an `Inspection`, which consists of `ClassFindings` (with an
+`Estimate` of each share), `ProbeFindings`, the result of the test and a recommendation.
+"""
 
 from mnar.own_data.inspection.inspection import ClassFindings, Estimate, Inspection, ProbeFindings, inspect_data
 

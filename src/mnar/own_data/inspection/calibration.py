@@ -1,11 +1,11 @@
-"""From a classifier's probabilities to ones that come true as often as they say: a temperature and a bias per class.
+"""Calibrate the probabilities of a classifier with a temperature and a bias per class.
 
 Alexandari, Kundaje and Shrikumar, "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift
 Adaptation", ICML 2020.
 
 paper    here    meaning
-1 / T    scale   of the log-probabilities
-b        bias    [k], added to them
+1 / T    scale   factor of the log-probabilities
+b        bias    [k], added to the scaled log-probabilities
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import numpy.typing as npt
 
 from mnar.own_data.inspection.probe import Floats, Integers
 
-SMOOTHING = 1e-3  # of a probability towards 1/k: a class that a fold has not seen is unlikely there, not impossible
-BIAS_PRECISION = 0.3  # of the prior N(0, 1/0.3) on a class's bias, which matters to classes of a few labels only
-SCALE_PRECISION = 10.0  # a few rows that are sure and wrong are not to turn all probabilities round
+# How far a probability is moved towards 1/k: a class that is missing in a fold is unlikely there, but not impossible.
+SMOOTHING = 1e-3
+BIAS_PRECISION = 0.3  # of the prior N(0, 1/0.3) on the bias of a class; it matters only for classes with few labels
+SCALE_PRECISION = 10.0  # of the prior on the scale: a few confident errors must not invert all probabilities
 
 
 class Calibration(NamedTuple):
+    """A calibration. Calling it maps probabilities [n, k] to calibrated probabilities [n, k]."""
+
     scale: float
     bias: Floats  # [k]
 
@@ -31,14 +34,17 @@ class Calibration(NamedTuple):
 
 
 class CalibrationFit(NamedTuple):
+    """A fitted calibration, with the derivatives that a bootstrap needs."""
+
     best: Calibration
-    row_scores: Floats  # [m, 1 + k]: gradient of each row's loss at the best, without its weight
-    hessian: Floats  # [1 + k, 1 + k]: of the whole loss, the prior's part included
+    row_scores: Floats  # [m, 1 + k]: gradient of each row's loss at `best`, without the row's weight
+    hessian: Floats  # [1 + k, 1 + k]: of the whole loss, including the prior
 
     def resampled(self, extra_weights: Floats, rng: np.random.Generator) -> Calibration:
-        """What a bootstrap sample would give, by one Newton step; `extra_weights` are its row weights less ours.
+        """Return the calibration of a bootstrap sample, by one Newton step from `best`.
 
-        The centre of the prior is drawn too, else a class of one label, which no resampling varies, would look certain.
+        `extra_weights` are the row weights of the bootstrap sample minus the row weights of the fit. The centre of the
+        prior is drawn as well. Otherwise a class with one label, which no resampling varies, would look certain.
         """
         scale, bias = self.best
         precision = _prior_precision(len(bias))
@@ -48,9 +54,9 @@ class CalibrationFit(NamedTuple):
 
 
 def fit_calibration(logs: Floats, y: Integers, weights: Floats) -> CalibrationFit:
-    """The posterior mode, by Newton's method with step halving; the loss is convex.
+    """Find the posterior mode by Newton's method with step halving; the loss is convex.
 
-    `logs` are those of out-of-fold predictions, smoothed. The mode is near the identity when labels are few.
+    `logs` are the smoothed log-probabilities of out-of-fold predictions. With few labels the mode is near the identity.
     """
     rows = np.arange(len(y))
     identity = np.eye(1, 1 + logs.shape[1])[0]  # scale 1, no bias
@@ -76,6 +82,7 @@ def fit_calibration(logs: Floats, y: Integers, weights: Floats) -> CalibrationFi
 
 
 def _derivatives(theta: Floats, logs: Floats, y: Integers, weights: Floats) -> tuple[Floats, Floats]:
+    """Return the gradient of each row's loss and the Hessian of the whole loss at `theta` = (scale, bias)."""
     probs = softmax(theta[0] * logs + theta[1:])
     rows = np.arange(len(y))
     expected = (probs * logs).sum(1)
@@ -94,6 +101,7 @@ def _prior_precision(num_classes: int) -> Floats:
 
 
 def smoothed_log(probs: npt.NDArray[np.floating]) -> Floats:
+    """Return the logarithms of probabilities that are first moved a little towards 1/k, so that none is 0."""
     logs: Floats = np.log((1 - SMOOTHING) * probs.astype(np.float64) + SMOOTHING / probs.shape[1])
     return logs
 

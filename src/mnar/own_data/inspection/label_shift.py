@@ -1,14 +1,14 @@
-"""Which share of the unlabelled pool each class has, how sure that is, and whether labels are missing at random.
+"""Estimate the class shares of the unlabelled pool, with intervals, and test whether labels are missing at random.
 
-Two estimators from the predictions of a probe (probe.py), both for label shift: the classes are mixed otherwise in
-the pool than among the labels, but rows of one class look alike in both.
+Two estimators use the predictions of a probe (probe.py). Both assume label shift: the class distribution of the pool
+differs from that of the labels, but labelled and unlabelled rows of one class look alike.
 - EM (Saerens, Latinne and Decaestecker, Neural Computation 2002) on probabilities that are first calibrated by a
   temperature and a bias per class (calibration.py).
-- BBSE (Lipton, Wang and Smola, ICML 2018): the shares that, through the soft confusion matrix of the labelled rows,
-  give the mean prediction on the pool.
+- BBSE (Lipton, Wang and Smola, ICML 2018) finds the class shares for which the soft confusion matrix of the labelled
+  rows predicts the mean prediction on the pool.
 
-A class that nobody has labelled cannot be seen by the probe. Its share is NaN and its interval [0, 1]: unknown. The
-shares of the others are then shares of what belongs to them.
+The probe cannot recognise a class without labels. The share of such a class is NaN and its interval is [0, 1]: unknown.
+The shares of the other classes are then shares of the pool without that class.
 
 paper    here         meaning
 C        confusion    [k, k]: mean prediction for labelled rows of each class    BBSE
@@ -26,34 +26,41 @@ import numpy.typing as npt
 from mnar.own_data.inspection.calibration import Calibration, fit_calibration, smoothed_log, softmax
 from mnar.own_data.inspection.probe import Floats, Integers, OutOfFold
 
-MAX_BOOTSTRAP_ROWS = 20_000  # of the pool; fewer rows than it has make intervals too wide, not too narrow
+# Rows of the pool that the bootstrap uses. Using fewer rows than the pool has makes intervals too wide, not too narrow.
+MAX_BOOTSTRAP_ROWS = 20_000
 NUM_PERMUTATIONS = 999
 
 ASSUMPTIONS = (
-    "The null hypothesis is that the labelled rows are a random sample of all rows. The test sees one thing, a "
-    "difference between what the probe predicts for labelled rows that it has not seen and for unlabelled ones. It "
-    "cannot tell labels missing by class from labels missing by some feature that the probe uses. A large p-value does "
-    "not mean that labels are missing at random: there may be too few of them, or the difference may be one that the "
-    "probe does not see, as for a class that nobody has labelled."
+    "The null hypothesis is that the labelled rows are a random sample of all rows. The test detects only one thing: "
+    "a difference between the probe's predictions for labelled rows that it was not trained on and its predictions "
+    "for unlabelled rows. The test cannot distinguish labels that are missing by class from labels that are missing by "
+    "a feature that the probe uses. A large p-value does not prove that labels are missing at random. There may be too "
+    "few labels, or the probe may not see the difference, for example if a class has no label at all."
 )
 
 
 class Interval(NamedTuple):
+    """Estimated class shares of the pool, with the ends of their confidence intervals."""
+
     shares: Floats  # [k]
     low: Floats
     high: Floats
 
 
 class PoolShares(NamedTuple):
+    """Both estimates of the class shares of the pool."""
+
     em: Interval
     bbse: Interval
-    disagree: bool  # more than chance explains: label shift may not hold, so show both
+    disagree: bool  # they differ by more than chance explains: label shift may not hold, so both should be shown
 
 
 class AtRandomTest(NamedTuple):
+    """Result of the test whether labels are missing at random."""
+
     p_value: float
-    statistic: float  # about chi-square under the null hypothesis, one degree of freedom per class but one
-    assumptions: str
+    statistic: float  # about chi-square under the null hypothesis; degrees of freedom: number of classes minus one
+    assumptions: str  # what the test can and cannot detect, in sentences
 
 
 def em_shares(
@@ -64,12 +71,16 @@ def em_shares(
     start: Floats | None = None,
     tolerance: float = 1e-7,
 ) -> Floats:
-    """The shares under which the pool is likeliest; `probs` are calibrated to the labelled mix, up to a factor per row.
+    """Return the class shares that maximise the likelihood of the pool.
 
-    A class without labels gets 0.
+    probs             [n, k] predictions for the pool, calibrated to `labeled_shares`; each row up to a factor
+    labeled_shares    [k] class distribution of the labels; a class without labels gets share 0 in the result
+    weights           [n] weights of the rows; None: all equal
+    start             [k] shares to start from; None: `labeled_shares`
+    tolerance         the iteration ends when no share changes by more than this
     """
     seen = labeled_shares > 0
-    # float32 and one matrix for both products: half the memory traffic, which is all that an iteration costs
+    # float32 and one matrix for both products halve the memory traffic, which dominates the cost of an iteration
     ratios = np.ascontiguousarray(probs[:, seen] / labeled_shares[seen], dtype=np.float32)
     row_weights = np.ones(len(ratios), np.float32) if weights is None else weights.astype(np.float32)
     row_weights = row_weights / row_weights.sum()
@@ -82,14 +93,17 @@ def em_shares(
         if np.abs(shares - before).max() < tolerance:
             break
     precise = shares.astype(np.float64)
-    return _spread(precise / precise.sum(), seen, 0.0)
+    return _for_all_classes(precise / precise.sum(), seen, 0.0)
 
 
 def unmix(confusion: Floats, pool_mean: Floats, fallback: Floats) -> Floats:
-    """min |confusionᵀ s - pool_mean|² over the simplex; of several such points, the one nearest to `fallback`."""
+    """Return the shares s on the simplex that minimise |confusionᵀ s - pool_mean|².
+
+    If several points minimise it, the result is the one nearest to `fallback`.
+    """
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
-    towards_fallback, sum_to_one = 1e-3, 100.0  # weights of the rows that make the answer unique, and a share
+    towards_fallback, sum_to_one = 1e-3, 100.0  # weights of the rows that make the solution unique and its sum 1
     num_classes = len(fallback)
     left = np.vstack([confusion.T, towards_fallback * np.eye(num_classes), np.full((1, num_classes), sum_to_one)])
     right = np.concatenate([pool_mean, towards_fallback * fallback, [sum_to_one]])
@@ -101,10 +115,11 @@ def unmix(confusion: Floats, pool_mean: Floats, fallback: Floats) -> Floats:
 def pool_shares(
     out_of_fold: OutOfFold, y: Integers, *, num_bootstrap: int = 200, level: float = 0.95, seed: int = 0
 ) -> PoolShares:
-    """Both estimates with bootstrap intervals over labelled rows, within their class, and pool rows.
+    """Estimate the class shares by EM and by BBSE, with bootstrap intervals at confidence `level`.
 
-    The probe is not fitted again: the intervals are about this probe. They are symmetric on the arcsine scale, and
-    their width follows Student's t with as many degrees of freedom as a class has labels, less one.
+    The bootstrap resamples the labelled rows within their class, and the pool rows. The probe is not trained again, so
+    the intervals hold for this probe. They are symmetric on the arcsine scale. Their width follows Student's t, with
+    the number of labels of the class minus one as degrees of freedom.
     """
     rng = np.random.default_rng(seed)
     pool, _ = _one_prediction_each(out_of_fold, rng)
@@ -114,9 +129,10 @@ def pool_shares(
     labeled_shares = counts / counts.sum()
     logs_labeled, logs_pool = smoothed_log(out_of_fold.probs_labeled[:, seen]), smoothed_log(pool[:, seen])
 
-    # A calibration fits best where it has most rows, and EM needs it where the pool has them. So it is fitted a second
-    # time with classes weighted half-way, as a geometric mean, from the labelled mix to the pool's: all the way would
-    # rest on the few labels of rare classes.
+    # A calibration fits best for the classes with most rows, but EM needs it for the classes that are frequent in the
+    # pool. So it is fitted a second time with weighted classes: their weighted distribution is half-way, as a geometric
+    # mean, between that of the labels and that of the pool. Going all the way would rely on the few labels of rare
+    # classes.
     first = fit_calibration(logs_labeled, y_seen, np.ones(len(y))).best
     towards_pool = np.sqrt(np.clip(_em(logs_pool, first, labeled_shares) / labeled_shares, 0.01, 100))
     class_weights = towards_pool / (towards_pool @ labeled_shares)
@@ -124,9 +140,11 @@ def pool_shares(
     fit = fit_calibration(logs_labeled, y_seen, class_weights[y_seen])
     em = _em(logs_pool, fit.best, mix)
 
-    # BBSE takes any function of the probabilities. Those of a world with equal classes tell rare ones apart best.
+    # BBSE works with any function of the probabilities. Probabilities under equal class shares separate rare classes
+    # best.
     balanced_labeled, balanced_pool = (_balanced(logs, fit.best, mix) for logs in (logs_labeled, logs_pool))
-    # one row more for each class, what calibration expects of it: a single label does not make a confusion
+    # Each class gets one additional row, the expectation under the calibration, because a single label does not
+    # determine a row of the confusion matrix.
     posterior = fit.best(out_of_fold.probs_labeled[:, seen])
     expected = posterior.T @ balanced_labeled / posterior.sum(0)[:, None]
 
@@ -139,7 +157,7 @@ def pool_shares(
 
     some = rng.permutation(len(pool))[:MAX_BOOTSTRAP_ROWS]
     logs_some, balanced_some = logs_pool[some].astype(np.float32), balanced_pool[some]
-    start = 0.99 * em + 0.01 * mix  # from a share of 0 EM would not move
+    start = 0.99 * em + 0.01 * mix  # EM cannot leave a share of 0
     em_draws, bbse_draws = np.empty((2, num_bootstrap, len(counts)))
     for b in range(num_bootstrap):
         label_weights = _weights_within_class(y_seen, counts, rng)
@@ -156,17 +174,18 @@ def pool_shares(
 
 
 def _em(logs: npt.NDArray[np.floating], calibration: Calibration, mix: Floats, **how: Any) -> Floats:
-    """EM needs each row's probabilities only up to a factor, so they are not normalised."""
+    """Run EM on calibrated predictions. EM needs them only up to a factor per row, so they are not normalised."""
     biased = calibration.scale * logs + (calibration.bias - calibration.bias.max()).astype(logs.dtype)
     return em_shares(np.exp(biased, out=biased), mix, **how)
 
 
 def _balanced(logs: Floats, calibration: Calibration, mix: Floats) -> Floats:
+    """Return calibrated probabilities as they would be if all classes were equally frequent."""
     return softmax(calibration.scale * logs + calibration.bias - np.log(mix))
 
 
 def _weights_within_class(y: Integers, counts: Integers, rng: np.random.Generator) -> Floats:
-    """A Bayesian bootstrap: gamma weights that sum to each class's count.
+    """Draw row weights of a Bayesian bootstrap: gamma weights that sum to the number of labels in each class.
 
     With shape (n - 2) / n the variance of a class mean is the unbiased one, s² / (n - 1) for s² with divisor n.
     """
@@ -178,34 +197,41 @@ def _weights_within_class(y: Integers, counts: Integers, rng: np.random.Generato
 def _interval(
     shares: Floats, draws: Floats, counts: Integers, num_rows: int, seen: npt.NDArray[np.bool_], level: float
 ) -> Interval:
+    """Return the interval of each class from bootstrap draws; `num_rows` is the number of resampled pool rows."""
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     angle = np.arcsin(np.sqrt(shares))
     variance = np.arcsin(np.sqrt(draws)).var(0, ddof=1)
-    # The pool is all there is, not a sample, so how its classes vary from resample to resample is no error: 1 / 4n on
-    # this scale. A quarter of the variance stays in any case, for shares so small that this is too much.
+    # The pool is the whole population, not a sample. So the variation of its class shares between resamples, 1 / 4n on
+    # this scale, is not an error and is subtracted. At least a quarter of the variance stays, because for very small
+    # shares this subtraction is too large.
     error = np.sqrt(np.maximum(variance - 1 / (4 * num_rows), variance / 4))
     reach = stdtrit(np.maximum(counts - 1, 1), (1 + level) / 2) * error
     low, high = (np.sin(np.clip(end, 0, np.pi / 2)) ** 2 for end in (angle - reach, angle + reach))
-    return Interval(_spread(shares, seen, np.nan), _spread(low, seen, 0.0), _spread(high, seen, 1.0))
+    return Interval(
+        _for_all_classes(shares, seen, np.nan),
+        _for_all_classes(low, seen, 0.0),
+        _for_all_classes(high, seen, 1.0),
+    )
 
 
 def _disagree(difference: Floats, draws: Floats, level: float) -> bool:
-    """Whether some class's estimates differ by more than the bootstrap explains, Bonferroni over the classes."""
+    """Return whether the two estimates of any class differ by more than chance (Bonferroni over the classes)."""
     chance = NormalDist().inv_cdf(1 - (1 - level) / (2 * len(difference))) * draws.std(0, ddof=1)
-    return bool((np.abs(difference) > chance + 1e-3).any())  # a tenth of a percent is no news
+    return bool((np.abs(difference) > chance + 1e-3).any())  # differences below 0.1 % do not matter
 
 
 def missing_at_random_test(out_of_fold: OutOfFold, y: Integers, *, seed: int = 0) -> AtRandomTest:
-    """Are labelled and unlabelled rows alike to a model that has seen neither? A permutation test.
+    """Test whether a model predicts the same for labelled and unlabelled rows that it was not trained on.
 
-    Each pool row is given to one fold, so a fold holds labelled and unlabelled rows that its model has not seen. Under
-    the null hypothesis they are exchangeable there, and which of them are labelled is permuted within each fold.
+    This is a permutation test. Each pool row is assigned to one fold, so a fold has labelled and unlabelled rows that
+    its model was not trained on. Under the null hypothesis these rows are exchangeable, so the test permutes within
+    each fold which of them are labelled.
     """
     rng = np.random.default_rng(seed)
     pool, fold_of_pool = _one_prediction_each(out_of_fold, rng)
-    # A class with fewer labels than folds is left out: the model that predicts its labelled row has seen one label less
-    # than most of those that predict the pool, which would look like a difference.
+    # A class with fewer labels than folds is left out. The model that predicts a labelled row of the class was trained
+    # on one label fewer than most models that predict the pool, which would look like a difference.
     num_folds = len(out_of_fold.probs_pool)
     compared = np.bincount(y, minlength=out_of_fold.num_classes) >= num_folds
     groups = [
@@ -235,7 +261,7 @@ def missing_at_random_test(out_of_fold: OutOfFold, y: Integers, *, seed: int = 0
 
 
 def _whitening(centred: Floats) -> Floats:
-    """[k, r]: to unit covariance, without the directions in which nothing varies."""
+    """Return a matrix [k, r] that whitens to unit covariance and drops directions without variance."""
     values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
     varies = values > 1e-6 * values.max(initial=0)
     whitening: Floats = vectors[:, varies] / np.sqrt(values[varies])
@@ -243,20 +269,27 @@ def _whitening(centred: Floats) -> Floats:
 
 
 def _one_prediction_each(out_of_fold: OutOfFold, rng: np.random.Generator) -> tuple[Floats, Integers]:
-    """Each pool row by one model, drawn at random, as each labelled row has one; and which model."""
+    """Return one prediction for each pool row, by a randomly drawn model, and the number of that model.
+
+    Each labelled row has one out-of-fold prediction too.
+    """
     num_folds, num_rows, _ = out_of_fold.probs_pool.shape
     if num_rows == 0:
-        raise ValueError("there is no unlabelled row, so there are no shares to estimate and nothing to test")
+        raise ValueError(
+            "there is no unlabelled row, so there are no class shares to estimate and nothing to test; "
+            "give rows without a label"
+        )
     fold = rng.permutation(num_rows) % num_folds
     return out_of_fold.probs_pool[fold, np.arange(num_rows)].astype(np.float64), fold
 
 
 def _sum_by_class(values: npt.NDArray[np.floating], y: Integers, num_classes: int) -> Floats:
+    """Return the sum of the rows of each class, [num_classes, ...]."""
     return np.eye(num_classes)[:, y] @ values
 
 
-def _spread(values: Floats, seen: npt.NDArray[np.bool_], elsewhere: float) -> Floats:
-    """Values of the classes that have labels, in the order of all classes."""
-    spread = np.full(len(seen), elsewhere)
-    spread[seen] = values
-    return spread
+def _for_all_classes(values: Floats, seen: npt.NDArray[np.bool_], for_unlabeled: float) -> Floats:
+    """Expand values of the classes that have labels to all classes; the other classes get `for_unlabeled`."""
+    expanded = np.full(len(seen), for_unlabeled)
+    expanded[seen] = values
+    return expanded

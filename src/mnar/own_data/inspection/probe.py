@@ -1,4 +1,8 @@
-"""What a quick classifier predicts for rows it has not seen: labelled ones out of fold, unlabelled ones by all."""
+"""Out-of-fold predictions of a quick classifier, the probe.
+
+One model is trained per fold of the labelled rows. A labelled row is predicted by the only model that was not trained
+on the row. An unlabelled row is predicted by every model.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,10 @@ Integers = npt.NDArray[np.int64]
 
 
 class OutOfFold(NamedTuple):
-    probs_labeled: Floats  # [m, k]: each labelled row predicted by the model that has not seen it
-    fold: Integers  # [m]: which model that is
+    """Predicted probabilities for m labelled and N unlabelled rows."""
+
+    probs_labeled: Floats  # [m, k]: each labelled row predicted by the model that was not trained on it
+    fold: Integers  # [m]: the number of that model
     probs_pool: npt.NDArray[np.float32]  # [num_folds, N, k]: every unlabelled row predicted by every model
 
     @property
@@ -34,12 +40,13 @@ def out_of_fold(
 ) -> OutOfFold:
     """Fit `make_model()`, a scikit-learn classifier, once per fold of the labelled rows.
 
-    `num_classes` counts also those that nobody has labelled. A class that a model has not seen has probability 0 there.
+    `num_classes` includes classes without a label. A model gives probability 0 to a class that is missing in its
+    training rows.
     """
     num_labeled = len(y)
     if num_labeled < 2:
         raise ValueError(
-            f"{num_labeled} labelled rows are too few to predict each by a model that has not seen it; label more"
+            f"{num_labeled} labelled rows are too few for cross-validation, which needs at least 2; label more rows"
         )
     num_classes = int(y.max()) + 1 if num_classes is None else num_classes
     num_folds = min(num_folds, num_labeled)
@@ -49,7 +56,7 @@ def out_of_fold(
     for j in range(num_folds):
         seen, held_out = np.flatnonzero(fold != j), np.flatnonzero(fold == j)
         classes = np.unique(y[seen])
-        if len(classes) == 1:  # many classifiers refuse to learn from one class
+        if len(classes) == 1:  # many classifiers raise an error when all rows have the same class
             probs_labeled[held_out, classes] = 1
             probs_pool[j, :, classes] = 1
             continue
@@ -61,9 +68,9 @@ def out_of_fold(
 
 
 def stratified_folds(y: Integers, num_folds: int, seed: int = 0) -> Integers:
-    """A fold for each row: each class is dealt out like cards, going on where the class before it ended.
+    """Assign a fold to each row. The rows, sorted by class, go to the folds in turn.
 
-    So neither a fold's size nor its share of a class is off by more than one row, however few a class has.
+    So the sizes of two folds differ by at most one row, and so do their numbers of rows of each class.
     """
     shuffled = np.random.default_rng(seed).permutation(len(y))
     by_class = shuffled[np.argsort(y[shuffled], kind="stable")]
@@ -73,8 +80,11 @@ def stratified_folds(y: Integers, num_folds: int, seed: int = 0) -> Integers:
 
 
 def gradient_boosting(is_categorical: npt.NDArray[np.bool_] | None = None, seed: int = 0) -> Any:
-    """Small trees, kept from running wild by l2: without it 26 classes of a few labels each end at chance."""
-    # imported here because it takes a second, which `import mnar` need not wait for
+    """Return an untrained gradient boosting classifier with small trees.
+
+    Without the L2 regularisation, 26 classes with a few labels each end at chance level.
+    """
+    # imported here because the import takes a second, and most uses of mnar do not need it
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(

@@ -1,4 +1,4 @@
-"""What to train half-labelled data with, from what an inspection found out about them."""
+"""Recommend a learner and a guidance for half-labelled data, from the findings of an inspection."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Literal
 
 Kind = Literal["images", "features", "table"]
 
-SIGNIFICANT = 0.05
-MOVED = 0.05  # share of the pool that belongs to other classes than the labels say; below, it is as good as the same
-FEW_LABELS = 10  # per class, on average
+SIGNIFICANT = 0.05  # a p-value below this level is evidence against labels missing at random
+# Share of the pool that would have to change class to match the labels. Below this share, the two class distributions
+# are treated as equal.
+MOVED = 0.05
+FEW_LABELS = 10  # fewer labels per class, on average, count as few
 
 LEARNER_FOR: dict[Kind, str] = {"table": "pseudo_label", "features": "pseudo_label", "images": "fixmatch"}
 
 
 @dataclass(frozen=True)
 class Recommendation:
+    """The names of a learner and a guidance, and the reason as a clause."""
+
     learner: str
     guidance: str
     reason: str
@@ -25,9 +29,11 @@ class Recommendation:
 def recommend(
     kind: Kind, num_labels: Sequence[int], pool_shares: Sequence[float | None] | None, p_value: float | None
 ) -> Recommendation:
-    """For each class: how many labels it has, and its share of the pool if that is known. No shares: there is no pool.
+    """Recommend a learner and a guidance.
 
-    `p_value` is that of the test whether labels are missing at random; None: it could not be made.
+    num_labels     number of labels of each class
+    pool_shares    estimated share of each class in the pool, None for a class whose share is unknown; None: no pool
+    p_value        p-value of the test whether labels are missing at random; None: the test was not possible
     """
     if pool_shares is None:
         return Recommendation("supervised", "none", "every row has a label")
@@ -38,24 +44,25 @@ def recommend(
 
 
 def _guidance(kind: Kind, is_alike: bool, labels_are_few: bool) -> tuple[str, str]:
-    """Chosen by the measurements in docs/results.md, and why.
+    """Return a guidance and the reason. The choice follows the measurements in docs/results.md.
 
-    Never an alignment with the labels' mix: it gains little where the pool has that mix, and does harm where not.
+    An alignment with the class distribution of the labels is never recommended: it gains little where the pool has the
+    same class distribution, and does harm where it has not.
     """
     if kind == "images" and not labels_are_few:
-        return "simpro", "this guidance goes by the predictions for the pool, not by the labels' mix"
+        return "simpro", "this guidance uses the predictions for the pool, not the class distribution of the labels"
     guidance = "prg_last" if kind == "images" or is_alike else "cadr"
-    return guidance, "this guidance assumes nothing about the mix of the pool"
+    return guidance, "this guidance assumes nothing about the class distribution of the pool"
 
 
 def _compare(num_labels: Sequence[int], pool_shares: Sequence[float | None], p_value: float | None) -> tuple[bool, str]:
-    """Whether the pool is mixed as the labels are, as far as can be told, and how that was found."""
+    """Return whether the pool seems to have the class distribution of the labels, and the finding in words."""
     if p_value is None:
-        return False, "labels are too few to tell whether the pool is mixed as they are"
+        return False, "there are too few labels to tell whether the pool has the same class distribution"
     if p_value >= SIGNIFICANT:
-        return True, f"there is no sign that labels are missing other than at random (p = {p_value:.2g})"
+        return True, f"there is no evidence that labels are missing not at random (p = {p_value:.2g})"
     shares = zip(num_labels, pool_shares, strict=True)
     moved = sum(abs(n / sum(num_labels) - share) for n, share in shares if share is not None) / 2
     if moved < MOVED:
-        return True, f"the pool differs from the labels, but its mix of classes only by {moved:.1%}"
-    return False, f"{moved:.0%} of the pool would have to change class for it to be mixed as the labels are"
+        return True, f"the pool differs from the labelled rows, but its class distribution differs only by {moved:.1%}"
+    return False, f"{moved:.0%} of the pool would have to change class to match the class distribution of the labels"

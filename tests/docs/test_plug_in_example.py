@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parent.parent / "docs" / "plug_in_example.py"
+EXAMPLE = Path(__file__).parent.parent.parent / "docs" / "plug_in_example.py"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A bench's cells as JSON, CSV, Markdown and HTML."""
+"""The results of a bench as JSON, CSV, Markdown and HTML files."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from mnar.bench.run_result import RunResult
 from mnar.recipes import TITLES
 from mnar.report import render
 from mnar.run.reader import read_run
-from mnar.training.evaluation import Headline
+from mnar.training.evaluation import headline_figures
 
 RESULTS = "results"
-PerClass = list[dict[str, Any]]  # for each step that the paper printed: ours and its own
+PerClass = list[dict[str, Any]]  # for each step in the paper's table: our scores and the paper's
 CLASS_SCORES = "precision / recall of the first seed (the paper's), %"
-NEAR = 0.05  # how far an evaluation may be from the step that a figure was printed for, as a share of it
+NEAR = 0.05  # an evaluation may differ from the step in the paper's table by this share of the step
 
 
 def write_results(cells: Sequence[Cell], folder: Path) -> None:
-    """All four, each whole or as it was."""
+    """Write all four files, each atomically."""
     per_class = {cell.name: scores for cell in cells if (scores := _per_class(cell))}
     contents = {
         ".json": json.dumps({"cells": [_entry(cell, per_class.get(cell.name)) for cell in cells]}, indent=1),
@@ -58,7 +58,7 @@ def _entry(cell: Cell, per_class: PerClass | None) -> dict[str, Any]:
         "n": len(cell.counted),
         "ours_percent": {
             figure: {name: None if value is None else 100 * value for name, value in asdict(spread).items()}
-            for figure, spread in (cell.headline._asdict().items() if cell.headline else ())
+            for figure, spread in (cell.headline or {}).items()
         },
         "paper_percent": {
             "accuracy": recipe.accuracy,
@@ -74,20 +74,22 @@ def _entry(cell: Cell, per_class: PerClass | None) -> dict[str, Any]:
 
 
 def _run_entry(result: RunResult) -> dict[str, Any]:
-    entries = result.to_json()
-    figures = {figure: 100 * entries.pop(figure) for figure in Headline._fields}
+    entries = asdict(result)
+    figures = {figure: 100 * value for figure, value in entries.pop("headline").items()}
     return {**entries, "ours_percent": figures}
 
 
 def _csv(cells: Sequence[Cell]) -> str:
-    """Numbers in per cent, as the paper's."""
-    figures = [f"{figure}{part}" for figure in Headline._fields for part in ("", "_sd")]
+    """All figures in per cent, as in the paper."""
+    figures = [f"{figure}{part}" for figure in headline_figures() for part in ("", "_sd")]
     paper = ["paper_accuracy", "paper_accuracy_sd", "paper_geometric_mean", "paper_geometric_mean_sd"]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["recipe", "seeds", "done", "n", *figures, *paper, "minutes_a_run", "images_per_second", "missing"])
+    writer.writerow(
+        ["recipe", "seeds", "done", "n", *figures, *paper, "minutes_per_run", "images_per_second", "missing"]
+    )
     for cell in cells:
-        spreads = cell.headline or [None] * len(Headline._fields)
+        spreads = [(cell.headline or {}).get(figure) for figure in headline_figures()]
         ours = [value for spread in spreads for value in ((spread.mean, spread.sd) if spread else (None, None))]
         writer.writerow(
             [
@@ -111,7 +113,7 @@ def _csv(cells: Sequence[Cell]) -> str:
 def _markdown(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     lines = ["# Results", "", circumstances(cells), "", how_to_read(cells), ""]
     for title, group in by_table(cells).items():
-        lines += [f"## {title}", "", *_table(HEADINGS, [row(cell) for cell in group]), ""]
+        lines += [f"## {title}", "", *_table([*HEADINGS.values()], [[*row(cell).values()] for cell in group]), ""]
         for name in [cell.name for cell in group if cell.name in per_class]:
             headings, *rows = _class_rows(per_class[name])
             lines += [f"{name}: {CLASS_SCORES}", "", *_table(headings, rows), ""]
@@ -126,7 +128,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _class_rows(scores: PerClass) -> list[list[str]]:
-    """The headings and a row a class."""
+    """The headings, then one row per class."""
     headings = ["class", *(f"step {at['step']:,}" for at in scores)]
     num_classes = len(scores[0]["paper"]["recall"])
     return [headings, *([str(i + 1), *(_class_score(at, i) for at in scores)] for i in range(num_classes))]
@@ -139,12 +141,12 @@ def _class_score(at: dict[str, Any], i: int) -> str:
 
 
 def _per_class(cell: Cell) -> PerClass | None:
-    """Precision and recall at the steps that the paper printed them for, per cent; ours of the first seed."""
+    """Precision and recall in per cent at the steps of the paper's table; our values are of the first seed."""
     if not cell.recipe.per_class or not cell.counted:
         return None
     try:
         lines = read_run(cell.folders[cell.counted[0].seed]).lines
-    except ValueError:  # damaged since; its result was kept
+    except ValueError:  # the run was damaged after its result was kept
         lines = []
     scores = []
     for step, printed in cell.recipe.per_class.items():
@@ -160,7 +162,7 @@ def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     tables = [
         {
             "title": title,
-            "rows": [line._asdict() for line in rows[title]],
+            "rows": rows[title],
             "columns": filled_columns(rows[title]),
             "per_class": {cell.name: _class_rows(per_class[cell.name]) for cell in group if cell.name in per_class},
             "notes": notes(group),
@@ -170,7 +172,7 @@ def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     ]
     return render(
         "bench.html.j2",
-        headings=HEADINGS._asdict(),
+        headings=HEADINGS,
         tables=tables,
         class_scores=CLASS_SCORES,
         how_to_read=how_to_read(cells),

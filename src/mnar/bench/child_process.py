@@ -1,0 +1,112 @@
+"""Run a function in a process of its own that reports its error and that ends when its parent process ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe, get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from traceback import format_exception
+from typing import Any
+
+import torch
+
+from mnar.run.stopping import STOPPING_SIGNALS
+
+LIBRARIES = ["torch._dynamo", "sklearn.datasets", "matplotlib.figure"]  # almost every run needs them; 3 s of imports
+PATIENCE = 60  # seconds that a process gets to save its work after its parent was killed
+
+
+class ProcessKilled(RuntimeError):
+    """A signal ended a process, e.g. because the operating system ran out of memory."""
+
+
+class ChildProcess:
+    """A process that calls `function` with `arguments`."""
+
+    def __init__(self, function: Callable[..., None], *arguments: Any) -> None:
+        self.error: Exception | None = None
+        self.report, sender = Pipe(duplex=False)
+        self.process = _context().Process(target=_work, args=(function, arguments, sender))
+        # The process starts with all stopping signals blocked, and `_work` unblocks some of them. A signal that this
+        # process receives in the meantime is handled afterwards.
+        resource_tracker.ensure_running()  # first, because the start of the tracker unblocks signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING_SIGNALS)
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        sender.close()  # the process has a copy
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended. From then on, `error` is the error of the function, or None."""
+        exit_code = self.process.exitcode  # read before the report, which the process sends before it ends
+        with suppress(EOFError):
+            if self.error is None and self.report.poll():  # not only at the end: a long report waits for its reader
+                self.error, trace = self.report.recv()
+                self.error.add_note(trace)
+        if exit_code and self.error is None:
+            self.error = _error_without_report(exit_code)
+        return exit_code is not None
+
+    def terminate(self) -> None:
+        """Send SIGTERM. A run saves before it ends."""
+        self.process.terminate()
+
+
+def _error_without_report(exit_code: int) -> Exception:
+    if exit_code > 0:
+        return RuntimeError(f"the process of this run ended with exit code {exit_code}; its output may say why")
+    reason = f"the process of this run was killed by signal {-exit_code}, perhaps because memory ran out"
+    return ProcessKilled(f"{reason}; choose a smaller batch or fewer processes")
+
+
+def _context() -> ForkServerContext | SpawnContext:
+    """How a process starts. Never as a fork of this process, because a fork can hang once torch's threads have run.
+
+    The fork server is a process that imports LIBRARIES once and never trains. A fork of it starts 4 s sooner than a new
+    interpreter. With a GPU, each process is a new interpreter: CUDA fails in a fork of a process that has used CUDA,
+    even if only an import has used it.
+    """
+    if sys.platform != "linux" or torch.cuda.is_available():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(LIBRARIES)
+    return context
+
+
+def _work(function: Callable[..., None], arguments: tuple[Any, ...], sender: Connection) -> None:
+    """Call the function and send its error, if any, with the traceback: the main function of the process."""
+    # A terminal sends Ctrl-C to all processes. Only the parent reacts to it, and sends SIGTERM to this process.
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT})
+    threading.Thread(target=_end_with_parent, args=(parent_process(),), daemon=True).start()
+    try:
+        function(*arguments)
+    except Exception as error:
+        with suppress(BrokenPipeError):  # the parent was killed
+            sender.send((_picklable(error), "".join(format_exception(error))))
+
+
+def _end_with_parent(parent: BaseProcess) -> None:
+    parent.join()
+    for _ in range(PATIENCE):
+        os.kill(os.getpid(), signal.SIGTERM)  # a run saves before it ends
+        time.sleep(1)
+    os._exit(1)
+
+
+def _picklable(error: Exception) -> Exception:
+    """The error itself, or a `RuntimeError` with its text if the error cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:  # e.g. a constructor with more arguments than the message
+        return RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,83 @@
+"""The Typer application: registers the commands and turns errors into one-line messages."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from torch import OutOfMemoryError
+from typer.core import TyperGroup
+
+from mnar import __version__
+from mnar.cli.bench import bench
+from mnar.cli.demo import demo
+from mnar.cli.evaluate import evaluate
+from mnar.cli.inspect import inspect
+from mnar.cli.listing import list_parts
+from mnar.cli.report import report
+from mnar.cli.train import train
+from mnar.terminal.console import console, error_message, errors
+from mnar.training.meters import Diverged
+from mnar.training.trainer import Interrupted
+
+
+class Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Turn Ctrl-C into `Interrupted`, so that `main` prints a message; Typer would exit silently."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted("stopped") from error
+
+
+app = typer.Typer(
+    name="mnar",
+    cls=Commands,
+    help="Semi-supervised learning when labels are missing not at random.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(inspect)
+app.command()(train)
+app.command("eval")(evaluate)
+app.command()(report)
+app.command()(bench)
+app.command("list")(list_parts)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"mnar {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run a command. An error that the user can fix is printed as one line without a traceback; so is a warning."""
+    warnings.showwarning = lambda message, *_: errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}")
+    try:
+        app(prog_name="mnar")
+    except Interrupted as error:
+        errors.print(escape(str(error)), soft_wrap=True, highlight=False)
+        sys.exit(130)
+    except (ValueError, OSError, Diverged) as error:
+        errors.print(f"[red]error:[/red] {escape(error_message(error))}", soft_wrap=True, highlight=False)
+        sys.exit(1)
+    except OutOfMemoryError as error:
+        remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"
+        errors.print(f"[red]error:[/red] the GPU memory is full ({escape(str(error))}); {remedy}", soft_wrap=True)
+        sys.exit(1)

@@ -1,0 +1,35 @@
+"""`mnar inspect`: which classes the labels of the user's own data under-represent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnar.cli.options import OWN_DATA_HELP, Features, Ignore, Label, NoLabel, Size, reading_options
+from mnar.terminal.console import console, reading_bar
+
+
+def inspect(
+    source: Annotated[Path, typer.Argument(metavar="DATA", help=OWN_DATA_HELP)],
+    label: Label = None,
+    ignore: Ignore = None,
+    unlabeled: NoLabel = None,
+    size: Size = None,
+    features: Features = None,
+    out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path("inspect.json"),
+    seed: Annotated[int, typer.Option(help="Seed of the cross-validation folds and the bootstrap.")] = 0,
+) -> None:
+    """Estimate which classes your labels under-represent, with confidence intervals, and recommend a method.
+
+    Example: `mnar inspect survey.csv --label vote`
+    """
+    from mnar.own_data.train import inspect_files
+    from mnar.terminal.inspection_table import inspection_table
+
+    reading = reading_options(label, ignore, unlabeled, size, features)
+    with reading_bar() as on_stage:
+        inspection = inspect_files(source, out, reading=reading, seed=seed, on_stage=on_stage)
+    console.print(inspection_table(inspection))
+    console.print(f"Full results: {out}", soft_wrap=True, markup=False)

@@ -1,0 +1,40 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.OPTION=VALUE", help="Set any option, e.g. guidance.alpha=3. Repeatable."),
+]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder (or file) that contains the data set.")]
+OWN_DATA_HELP = (
+    "A folder of images with a CSV, class folders with unlabeled/, a table (.csv, .parquet) or an .npz file."
+)
+Label = Annotated[str | None, typer.Option(help="Own data: the name of the label column.")]
+Ignore = Annotated[list[str] | None, typer.Option(help="Own tables: a column to leave out. Repeatable.")]
+NoLabel = Annotated[
+    list[str] | None,
+    typer.Option("--unlabeled", help="Own data: a further value that means 'no label'. Repeatable."),
+]
+Size = Annotated[int | None, typer.Option(min=4, help="Own images: resize them to this many pixels per side.")]
+Features = Annotated[
+    Path | None, typer.Option(help="Own data: an .npy file with one row of numbers per sample, to train on instead.")
+]
+
+
+def reading_options(
+    label: str | None, ignore: list[str] | None, unlabeled: list[str] | None, size: int | None, features: Path | None
+) -> dict[str, Any]:
+    """The options for reading own data that the user gave, as `datasets.user_files.read_data` takes them."""
+    options = {"label": label, "ignore": tuple(ignore or ()), "unlabeled": tuple(unlabeled or ()), "size": size}
+    return {name: value for name, value in {**options, "features": features}.items() if value}
+
+
+def given_options(**options: object) -> list[str]:
+    """Names of the options that the user gave."""
+    return [f"--{name}" for name, value in options.items() if value is not None]

@@ -1,0 +1,29 @@
+"""`mnar report`: figures and tables of runs as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnar.terminal.console import console
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain run folders.")],
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML file with figures and tables of one or several runs.
+
+    Example: `mnar report runs/fixmatch runs/prg --out report.html`
+    """
+    from mnar.report import write_report
+    from mnar.run.reader import read_runs
+
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a folder; name the file to write, e.g. --out {out / 'report.html'}")
+    records = read_runs(runs)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_report(records, out, title=f"{len(records)} runs" if len(records) > 1 else records[0].label)
+    console.print(f"Report: {out}", soft_wrap=True, markup=False)
