@@ -1,4 +1,4 @@
-"""Imports point one way, and the rules about where things happen, read off the source itself."""
+"""Rules about the source code: the direction of imports, and which module may do what."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,7 +32,8 @@ LAYERS = (
 )
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}
-# Where a part may be looked up by name: what reads configurations, the assembler, and the command that lists.
+MOST_ENTRIES = 22  # files and folders of src/mnar, so that a newcomer can overlook the package
+# Only these modules look up a part by its name: they read configurations, assemble runs, or list parts.
 READERS_OF_TABLES = {"config", "recipes", "run.assemble", "bench", "terminal.listing"}
 CLOCKS_THAT_CAN_BE_SET = {
     f"time.{name}" for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "mktime", "asctime")
@@ -48,12 +50,12 @@ def modules() -> dict[str, ast.Module]:
 
 
 def unit(module: str) -> str:
-    """A folder of parts counts as one."""
+    """The file or folder directly below src/mnar that contains the module."""
     return module.split(".")[0]
 
 
 def imported_modules(tree: ast.Module) -> Iterator[str]:
-    """The modules of the package that a module names in an import, at the top or within a function."""
+    """The modules of the package that a module imports, at the top or inside a function."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.removeprefix("mnar.") for alias in node.names if alias.name.startswith("mnar."))
@@ -69,7 +71,7 @@ def imported_modules(tree: ast.Module) -> Iterator[str]:
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """What each module imports; a package is its __init__."""
+    """The imports of each module; a package stands for its __init__."""
     names = set(modules())
     return {
         name: {f"{target}.__init__" if f"{target}.__init__" in names else target for target in imported_modules(tree)}
@@ -78,17 +80,39 @@ def graph() -> dict[str, set[str]]:
     }
 
 
-def test_every_module_has_a_layer_and_every_layer_a_module() -> None:
+def test_every_module_has_a_layer_and_every_layer_has_a_module() -> None:
     assert {unit(module) for module in graph()} == set(LAYER_OF)
 
 
+def test_the_package_has_few_entries() -> None:
+    entries = {path.name for path in SOURCE.iterdir() if path.name != "__pycache__"}
+    assert {"__init__.py", "__main__.py", "py.typed"} <= entries
+    assert len(entries) <= MOST_ENTRIES, f"put new modules into one of the folders: {sorted(entries)}"
+
+
+def test_imports_inside_functions_and_type_checking_blocks_are_seen() -> None:
+    source = """
+from typing import TYPE_CHECKING
+import mnar.config
+if TYPE_CHECKING:
+    from mnar.run import Display
+def train():
+    from mnar.report import write_report
+    class Late:
+        from mnar.run import reader
+        from mnar import types, __version__
+"""
+    assert {*imported_modules(ast.parse(source))} == {"config", "run", "report", "run.reader", "types"}
+    assert "report.__init__" in graph()["cli.report"], "a real import inside a function"
+
+
 @pytest.mark.parametrize("module", sorted(graph()))
-def test_imports_point_to_the_same_layer_or_one_below(module: str) -> None:
+def test_a_module_imports_from_its_own_layer_or_from_a_lower_one(module: str) -> None:
     upward = [target for target in graph()[module] if LAYER_OF[unit(target)] > LAYER_OF[unit(module)]]
     assert upward == []
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_no_module_imports_itself_through_other_modules() -> None:
     imports = graph()
     done: set[str] = set()
 
@@ -103,13 +127,13 @@ def test_no_module_imports_itself_through_others() -> None:
         visit(module, ())
 
 
-def test_guidances_know_no_learner() -> None:
+def test_guidances_do_not_import_learners() -> None:
     for module, targets in graph().items():
         if unit(module) == "guidances":
             assert {unit(target) for target in targets} <= {"types", "distributed", "guidances"}
 
 
-def test_backward_is_called_in_train_only() -> None:
+def test_backward_is_called_in_the_trainer_only() -> None:
     callers = {
         name
         for name, tree in modules().items()
@@ -119,7 +143,7 @@ def test_backward_is_called_in_train_only() -> None:
     assert callers == {"training.trainer"}
 
 
-def test_parts_are_looked_up_by_name_where_runs_are_assembled_only() -> None:
+def test_only_some_modules_look_up_parts_by_name() -> None:
     readers = {
         name if unit(name) in ("run", "terminal") else unit(name)
         for name, tree in modules().items()
@@ -130,7 +154,7 @@ def test_parts_are_looked_up_by_name_where_runs_are_assembled_only() -> None:
 
 
 def clocks_in(tree: ast.Module) -> Iterator[str]:
-    """Where it looks at a clock that somebody can set."""
+    """The places that read the time of day, which the user or the network can change during a run."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "datetime")
@@ -142,22 +166,49 @@ def clocks_in(tree: ast.Module) -> Iterator[str]:
             yield ast.unparse(node)
 
 
-def test_nobody_looks_at_a_clock_that_can_be_set_except_for_the_times_of_cached_files() -> None:
+def test_no_module_reads_the_time_of_day_except_for_the_times_of_cached_files() -> None:
     found = {name: clocks for name, tree in modules().items() if (clocks := set(clocks_in(tree)))}
-    assert found.pop("datasets.user_files.image_cache") <= FILE_TIMES, "which files are new, not how long anything took"
+    assert found.pop("datasets.user_files.image_cache") <= FILE_TIMES, "they show which files are new"
     assert found == {}
 
 
-def test_import_mnar_loads_no_heavy_library_and_takes_under_two_seconds_beyond_torch() -> None:
-    script = (
-        "import json, sys, time, torch; before, began = set(sys.modules), time.perf_counter(); import mnar; "
-        "print(json.dumps([time.perf_counter() - began, sorted(set(sys.modules) - before)]))"
-    )
+class Imported(NamedTuple):
+    seconds: float
+    modules: list[str]  # all modules that are loaded afterwards, without those that torch loads
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, Imported]:
+    """The duration and the effect of importing these modules one after another in a fresh process."""
+    script = """
+import importlib, json, sys, time, torch
+before, results = set(sys.modules), {}
+for name in ("mnar", "mnar.cli", "mnar.report"):
+    began = time.perf_counter()
+    importlib.import_module(name)
+    results[name] = [time.perf_counter() - began, sorted(set(sys.modules) - before)]
+print(json.dumps(results))
+"""
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=SOURCE.parent, timeout=60
     )
-    seconds, loaded = json.loads(done.stdout)
+    return {name: Imported(*result) for name, result in json.loads(done.stdout).items()}
+
+
+def test_import_mnar_loads_no_heavy_library_and_takes_under_two_seconds_beyond_torch(
+    imported: dict[str, Imported],
+) -> None:
+    seconds, loaded = imported["mnar"]
     assert "mnar.guidances.prg" in loaded
     heavy = {"matplotlib", "sklearn", "pandas", "jinja2", "typer", "rich", "scipy", "PIL"}
     assert heavy.isdisjoint(name.split(".")[0] for name in loaded)
     assert seconds <= 2
+
+
+@pytest.mark.parametrize("module", ["mnar.cli", "mnar.report"])
+def test_the_commands_and_the_report_load_heavy_libraries_only_when_they_need_them(
+    module: str, imported: dict[str, Imported]
+) -> None:
+    assert module in imported[module].modules
+    heavy = {"matplotlib", "sklearn", "pandas", "jinja2"}
+    assert heavy.isdisjoint(name.split(".")[0] for name in imported[module].modules)

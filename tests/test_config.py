@@ -17,9 +17,11 @@ from mnar.config import (
     RunConfig,
     complete,
     convert,
+    guidance_chain,
     options_of,
     parse_setting,
     settings_of,
+    with_current_names,
 )
 from mnar.training.options import EngineOptions, TrainOptions
 
@@ -55,7 +57,7 @@ PARTS: dict[str, Callable[..., Any]] = {
         (None, Path | None, None),
     ],
 )
-def test_values_become_what_the_annotation_says(value: Any, hint: Any, converted: Any) -> None:
+def test_a_value_is_converted_to_the_annotated_type(value: Any, hint: Any, converted: Any) -> None:
     result = convert(value, hint, "here")
     assert result == converted
     assert type(result) is type(converted)
@@ -79,19 +81,19 @@ def test_values_become_what_the_annotation_says(value: Any, hint: Any, converted
         ("maybe", bool | Literal["auto"], "auto"),
     ],
 )
-def test_values_of_another_kind_are_refused_with_what_was_expected(value: Any, hint: Any, expected: str) -> None:
+def test_a_value_of_another_type_is_refused_with_the_expected_type(value: Any, hint: Any, expected: str) -> None:
     with pytest.raises(ValueError, match=f"guidance.alpha is .*{expected}"):
         convert(value, hint, "guidance.alpha")
 
 
 @pytest.mark.parametrize("part", sorted(PARTS))
-def test_every_option_is_annotated_and_its_default_is_of_that_kind(part: str) -> None:
-    make, section = PARTS[part], part.split()[0]
+def test_every_option_is_annotated_and_its_default_has_the_annotated_type(part: str) -> None:
+    make, (section, _, name) = PARTS[part], part.partition(" ")
     parameters = options_of(section, make)
-    given = {name: 5 for name, option in parameters.items() if option.default is inspect.Parameter.empty}
-    options = complete(make, given, part)
+    given = {option: 5 for option, p in parameters.items() if p.default is inspect.Parameter.empty}
+    options = complete(make, given, section, name)
     assert set(options) == set(parameters)
-    assert complete(make, options, part) == options
+    assert complete(make, options, section, name) == options
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,12 @@ def test_settings_are_read_as_yaml(setting: str, parsed: tuple[str, str, Any]) -
 
 
 @pytest.mark.parametrize("setting", ["alpha=3", "guidance.alpha", "guidance.=3", ".alpha=3", "", "="])
-def test_a_setting_of_another_form_is_refused_with_the_form(setting: str) -> None:
+def test_a_setting_of_another_form_is_refused_with_the_expected_form(setting: str) -> None:
     with pytest.raises(ValueError, match=r"SECTION\.OPTION=VALUE"):
         parse_setting(setting)
 
 
-def test_a_setting_of_an_unknown_section_is_refused_with_the_sections() -> None:
+def test_a_setting_of_an_unknown_section_is_refused_with_the_known_sections() -> None:
     with pytest.raises(ValueError, match=r"unknown section 'optimizer'.*'train'"):
         parse_setting("optimizer.lr=3")
 
@@ -127,7 +129,7 @@ def test_a_setting_that_is_not_yaml_is_refused() -> None:
         parse_setting("guidance.alpha=[3")
 
 
-def test_options_left_out_take_the_constructors_defaults() -> None:
+def test_options_that_are_left_out_have_the_default_of_the_constructor() -> None:
     config = RunConfig.from_dict(GIVEN)
     assert config.guidance.options["window"] == 128
     assert config.train == TrainOptions()
@@ -136,21 +138,21 @@ def test_options_left_out_take_the_constructors_defaults() -> None:
     assert config.seed == 1
 
 
-def test_a_preset_brings_its_own_defaults_and_they_can_be_changed() -> None:
+def test_a_preset_has_its_own_defaults_which_can_be_changed() -> None:
     preset = RunConfig.from_dict({**GIVEN, "guidance": {"name": "prg_last"}}).guidance
     assert (preset.options["last"], preset.options["alpha"]) == (True, 3.0)
     changed = RunConfig.from_dict({**GIVEN, "guidance": {"name": "prg_last", "alpha": 1}}).guidance
     assert (changed.options["last"], changed.options["alpha"]) == (True, 1.0)
 
 
-def test_what_the_assembler_supplies_is_no_option() -> None:
+def test_a_parameter_that_the_assembler_supplies_is_not_an_option() -> None:
     assert set(options_of("learner", TABLES["learner"]["fixmatch"])) == {"threshold", "unlabeled_weight"}
     assert set(options_of("protocol", TABLES["protocol"]["cadr"])) == {"gamma", "rounding"}
     assert set(options_of("split", SECTIONS["split"])) == {"include_labeled"}
     assert {"mean", "std"}.isdisjoint(options_of("augment", SECTIONS["augment"]))
 
 
-def test_what_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
+def test_a_parameter_that_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
     def seeded(task: object, seed: int = 3) -> None: ...
 
     assert set(options_of("guidance", seeded)) == {"seed"}
@@ -201,23 +203,23 @@ def test_what_is_supplied_in_one_section_can_be_an_option_in_another() -> None:
         ("colour", {}, r"unknown section: 'colour'; choose from \[.*'train'"),
     ],
 )
-def test_wrong_sections_are_refused_with_the_remedy(section: str, given: Any, message: str) -> None:
+def test_a_wrong_section_is_refused_with_a_remedy(section: str, given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RunConfig.from_dict({**GIVEN, section: given})
 
 
-def test_a_missing_section_is_named() -> None:
+def test_the_error_about_a_missing_section_names_it() -> None:
     with pytest.raises(ValueError, match="no section 'model'"):
         RunConfig.from_dict({name: given for name, given in GIVEN.items() if name != "model"})
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "nonsense", "a: [1, 2"])
-def test_text_that_is_no_configuration_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_configuration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"the configuration is not (a )?YAML"):
         RunConfig.from_yaml(text)
 
 
-def test_differences_name_the_fields_and_both_values_but_not_speed_or_place() -> None:
+def test_differences_name_options_with_both_values_but_no_engine_options_and_paths() -> None:
     mine = RunConfig.from_dict(GIVEN)
     other = RunConfig.from_dict(
         {
@@ -232,7 +234,7 @@ def test_differences_name_the_fields_and_both_values_but_not_speed_or_place() ->
     assert mine.differences(mine) == []
 
 
-def test_a_chain_of_guidances_is_complete_named_in_the_order_it_acts_and_survives_yaml() -> None:
+def test_a_chain_of_guidances_is_completed_named_in_the_order_of_action_and_restored_from_yaml() -> None:
     config = RunConfig.from_dict({**GIVEN, "guidance": {"name": "prg_last", "preceded_by": CHAINED}})
     alignment, prg, last = config.guidance.chain
     assert (alignment.name, prg.name, last.name) == ("distribution_alignment", "prg", "prg_last")
@@ -242,7 +244,7 @@ def test_a_chain_of_guidances_is_complete_named_in_the_order_it_acts_and_survive
     assert RunConfig.from_yaml(config.to_yaml()) == config
 
 
-def test_differences_within_a_chain_are_named_by_their_place_in_it() -> None:
+def test_differences_within_a_chain_are_named_with_their_place_in_the_chain() -> None:
     mine, wider, alone = (
         RunConfig.from_dict({**GIVEN, "guidance": guidance})
         for guidance in (CHAINED, {**CHAINED, "preceded_by": {**CHAINED["preceded_by"], "window": 64}}, {"name": "prg"})
@@ -251,7 +253,7 @@ def test_differences_within_a_chain_are_named_by_their_place_in_it() -> None:
     assert "guidance.preceded_by.name: distribution_alignment and None" in mine.differences(alone)
 
 
-def test_no_guidance_after_is_the_same_as_none_given() -> None:
+def test_preceded_by_null_is_the_same_as_no_preceding_guidance() -> None:
     alone, null = (
         RunConfig.from_dict({**GIVEN, "guidance": g}) for g in ({"name": "prg"}, {**CHAINED, "preceded_by": None})
     )
@@ -260,7 +262,7 @@ def test_no_guidance_after_is_the_same_as_none_given() -> None:
     assert "preceded_by" not in alone.to_dict()["guidance"]
 
 
-def test_settings_are_flat_and_without_speed_and_place() -> None:
+def test_settings_are_flat_and_without_engine_options_and_paths() -> None:
     sections = {
         "dataset": {"name": "npz", "root": "here"},
         "model": {"name": "mlp", "hidden": [16, 8]},
@@ -270,12 +272,12 @@ def test_settings_are_flat_and_without_speed_and_place() -> None:
     assert settings_of(sections) == {"dataset.name": "npz", "model.name": "mlp", "model.hidden": [16, 8], "seed": 3}
 
 
-def test_with_engine_changes_engine_options_and_nothing_else() -> None:
+def test_with_engine_changes_engine_options_only() -> None:
     config = RunConfig.from_dict({**GIVEN, "engine": {"device": "cuda", "compile": True}})
     moved = config.with_engine(["engine.device=cpu", "engine.precision=float32"])
     assert moved.engine == EngineOptions(device="cpu", precision="float32", compile=True)
     assert dataclasses.replace(moved, engine=config.engine) == config
-    assert config.engine.device == "cuda", "the one before stays"
+    assert config.engine.device == "cuda", "the original configuration is unchanged"
     assert config.with_engine([]) == config
 
 
@@ -289,19 +291,45 @@ def test_with_engine_changes_engine_options_and_nothing_else() -> None:
         ("device=cpu", r"SECTION\.OPTION=VALUE"),
     ],
 )
-def test_with_engine_refuses_what_is_not_an_engine_option(setting: str, message: str) -> None:
+def test_with_engine_refuses_other_options(setting: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RunConfig.from_dict(GIVEN).with_engine(["engine.device=cpu", setting])
 
 
-def test_a_choice_keeps_its_options_apart_from_its_name() -> None:
+def test_a_choice_has_its_options_separate_from_its_name() -> None:
     assert RunConfig.from_dict(GIVEN).protocol == Choice("cadr", {"gamma": 20.0, "rounding": "ceil"})
 
 
-def test_types_of_the_options_survive_yaml() -> None:
+def test_the_types_of_options_are_restored_from_yaml() -> None:
     given = {**GIVEN, "model": {"name": "mlp", "hidden": [16, 8]}, "dataset": {"name": "digits", "root": "here"}}
     config = RunConfig.from_dict(given)
     again = RunConfig.from_yaml(config.to_yaml())
     assert again == config
     assert again.model.options["hidden"] == (16, 8)
     assert again.dataset.options["root"] == Path("here")
+
+
+def test_sections_of_version_0_1_0_get_the_current_names() -> None:
+    old = {
+        "dataset": {"name": "own", "root": "animals.csv"},
+        "protocol": {"name": "found"},
+        "guidance": {"name": "prg_last", "after": {"name": "prg", "after": {"name": "distribution_alignment"}}},
+        "seed": 3,
+    }
+    assert with_current_names(old) == {
+        "dataset": {"name": "own_data", "root": "animals.csv"},
+        "protocol": {"name": "as_labeled"},
+        "guidance": {
+            "name": "prg_last",
+            "preceded_by": {"name": "prg", "preceded_by": {"name": "distribution_alignment"}},
+        },
+        "seed": 3,
+    }
+    assert with_current_names(GIVEN) == GIVEN
+    own_protocol = {"protocol": {"name": "own", "num_labels": 40}}
+    assert with_current_names(own_protocol) == own_protocol, "the protocol `own` keeps its name"
+
+
+def test_the_sections_of_a_chain_are_in_the_order_of_action() -> None:
+    assert guidance_chain({**CHAINED, "alpha": 3}) == [CHAINED["preceded_by"], {"name": "prg", "alpha": 3}]
+    assert guidance_chain({"name": "none", "preceded_by": None}) == [{"name": "none"}]

@@ -72,7 +72,7 @@ def field_list(cls: type) -> str:
             default = f" = {ast.unparse(node.value)}" if node.value is not None else ""
             kind = f"``{ast.unparse(node.annotation)}{default}``"
             meaning = _inline(comments.get(node.end_lineno or node.lineno, ""))
-            items.append(f"- **{node.target.id}**: {kind}" + (f". {meaning}" if meaning else ""))
+            items.append(f"- **{node.target.id}**: {kind}" + (f" – {meaning}" if meaning else ""))
     return "\n".join(items)
 
 
@@ -99,8 +99,7 @@ def _block_to_rst(block: list[str]) -> str:
     pairs = list(_aligned(block))
     if pairs:
         return "\n".join(
-            f"{', '.join(f'``{name}``' for name in names)}\n    {_inline(meaning) or EMPTY}"
-            for names, meaning in pairs
+            f"{', '.join(f'``{name}``' for name in names)}\n    {_inline(meaning) or EMPTY}" for names, meaning in pairs
         )
     return "\n".join(map(_inline, block))
 
@@ -143,4 +142,6 @@ def _aligned(block: list[str]) -> Iterator[tuple[list[str], str]]:
 def _inline(text: str) -> str:
     """Escape what reStructuredText would read as markup; `code` becomes ``code``."""
     parts = CODE.split(text)
-    return "".join(f"``{part.strip('`').strip()}``" if CODE.fullmatch(part) else SPECIAL.sub(r"\\\1", part) for part in parts)
+    return "".join(
+        f"``{part.strip('`').strip()}``" if CODE.fullmatch(part) else SPECIAL.sub(r"\\\1", part) for part in parts
+    )

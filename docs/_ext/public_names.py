@@ -32,7 +32,9 @@ def home_of(name: str) -> str:
     for module_name in HOMES:
         if name in names(module_name):
             return f"{module_name}.{name}"
-    raise LookupError(f"mnar.{name} is public, but none of {HOMES} has it; add its package to docs/_ext/public_names.py")
+    raise LookupError(
+        f"mnar.{name} is public, but none of {HOMES} has it; add its package to docs/_ext/public_names.py"
+    )
 
 
 def index() -> str:

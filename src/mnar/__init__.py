@@ -8,8 +8,8 @@ from mnar.types import Batch, Counts, Split, Step, Task
 
 __version__ = "0.1.0"
 
-# Those that stand on scikit-learn, which takes a second to import: only when they are asked for.
-ON_DEMAND = {"MNARClassifier": "mnar.sklearn_api.classifier", "LabeledOnlyKFold": "mnar.sklearn_api.labeled_folds"}
+# These names need scikit-learn, which takes a second to import, so they are loaded on first use.
+ON_DEMAND = {"MNARClassifier": "mnar.sklearn_api", "LabeledOnlyKFold": "mnar.sklearn_api"}
 
 
 def __getattr__(name: str) -> Any:

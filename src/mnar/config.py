@@ -62,7 +62,7 @@ TABLES: dict[str, Mapping[str, Callable[..., Any]]] = {
     "learner": LEARNERS,
     "guidance": GUIDANCES,
 }
-# Constructor parameters that the assembler supplies; they are not options.
+# Constructor parameters that run/assemble.py passes itself, so users cannot set them.
 SUPPLIED = {
     "dataset": set[str](),
     "protocol": {"num_classes"},
@@ -74,6 +74,7 @@ SUPPLIED = {
     "train": set[str](),
     "engine": set[str](),
 }
+# The sections without a choice of parts, and the function or class that takes their options.
 SECTIONS: dict[str, Callable[..., Any]] = {
     "split": split,
     "augment": Augment,
@@ -82,15 +83,15 @@ SECTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# Paths may change from machine to machine, so they are not part of what identifies a run.
-PLACES = ("dataset.root", "learner.encoder")
+# Paths may differ between machines, so two runs that differ only in these options count as the same run.
+PATH_OPTIONS = ("dataset.root", "learner.encoder")
 # Names that run folders of version 0.1.0 use, and their present names.
 RENAMED = {("dataset", "own"): OWN_DATA, ("protocol", "found"): "as_labeled"}
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One complete training run. Equal configurations give equal runs."""
+    """One complete training run. Equal configurations give equal runs on the same data, machine and versions."""
 
     dataset: Choice
     protocol: Choice
@@ -182,7 +183,7 @@ def settings_of(sections: Mapping[str, Any]) -> dict[str, Any]:
 
     Engine options and the paths of data and encoder are left out, so that a run can continue on another machine.
     """
-    return {n: value for n, value in _leaves(sections) if not n.startswith("engine.") and n not in PLACES}
+    return {n: value for n, value in _flatten(sections) if not n.startswith("engine.") and n not in PATH_OPTIONS}
 
 
 def with_current_names(sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,6 +205,13 @@ def _with_preceded_by(guidance: Mapping[str, Any]) -> dict[str, Any]:
     return {**renamed, "preceded_by": _with_preceded_by(before)} if isinstance(before, Mapping) else renamed
 
 
+def guidance_chain(guidance: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The guidances of a chain as separate sections, in the order in which they act."""
+    own_options = {name: value for name, value in guidance.items() if name != "preceded_by"}
+    before = guidance.get("preceded_by")
+    return [*(guidance_chain(before) if before else []), own_options]
+
+
 def default_guidance_of(learner: str) -> dict[str, Any]:
     """The guidance that the learner's own paper uses, as a section; "none" for most learners."""
     return dict(LEARNERS[learner].default_guidance) if learner in LEARNERS else {"name": "none"}
@@ -215,22 +223,25 @@ def options_of(section: str, make: Callable[..., Any]) -> dict[str, inspect.Para
     return {name: p for name, p in parameters.items() if name not in SUPPLIED[section]}
 
 
-def complete(make: Callable[..., Any], given: Mapping[str, Any], where: str) -> Options:
-    """Check the given options against the signature of `make`, and add the defaults of the other options."""
+def complete(make: Callable[..., Any], given: Mapping[str, Any], section: str, part: str = "") -> Options:
+    """Check the given options against the signature of `make`, and add the defaults of the other options.
+
+    `part` is the name of the chosen part in a section that has several, e.g. "fixmatch" in the section "learner".
+    """
     if not isinstance(given, Mapping):
-        raise ValueError(f"section {where} is {given!r}; it must be a mapping from options to values")
-    section = where.split()[0]
+        raise ValueError(f"section {section} is {given!r}; it must be a mapping from options to values")
     parameters = options_of(section, make)
-    _refuse_unknown(given, list(parameters), f"option of {where}")
+    _refuse_unknown(given, list(parameters), f"option of {section} {part}".rstrip())
     hints = _hints(make)
     options = {}
     for name, parameter in parameters.items():
         if name in given:
-            options[name] = convert(given[name], hints.get(name, Any), f"{where}.{name}")
+            where = f"{section}.{name} ({part})" if part else f"{section}.{name}"
+            options[name] = convert(given[name], hints.get(name, Any), where)
         elif parameter.default is not inspect.Parameter.empty:
             options[name] = parameter.default
         else:
-            raise ValueError(f"{where} needs the option {name}; give it with --set {section}.{name}=VALUE")
+            raise ValueError(f"{section} {part} needs the option {name}; give it with --set {section}.{name}=VALUE")
     return options
 
 
@@ -244,7 +255,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
             try:
                 return convert(value, option, where)
             except ValueError:
-                continue
+                continue  # if no type of the union fits, the error at the end is raised
     elif origin is Literal:
         if value in arguments:
             return value
@@ -279,7 +290,7 @@ def _choose(section: str, given: Any, where: str | None = None) -> Choice:
     before = options.pop("preceded_by", None) if section == "guidance" else None
     return Choice(
         name,
-        complete(table[name], options, f"{section} {name}"),
+        complete(table[name], options, section, name),
         preceded_by=None if before is None else _choose(section, before, "guidance.preceded_by"),
     )
 
@@ -310,10 +321,10 @@ def _read_yaml(text: str, what: str) -> Any:
         raise ValueError(f"{what} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 

@@ -1,5 +1,5 @@
-"""For the tests of benches: a pool that starts no process, a clock that obeys, runs that nobody trained or that were
-stopped, and small benches as fixtures.
+"""For the tests of benches: a stand-in for a process, a clock under control, run folders that no training wrote or
+that a stop left behind, and small benches as fixtures.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,31 +20,39 @@ from mnar.config import RunConfig
 from mnar.run.recorder import RunRecorder
 from mnar.training.trainer import Interrupted
 from tests.support import tiny
-from tests.test_cli import Outcome, run_here
+from tests.support.command import Outcome, run_here
 
 RECIPE, OTHER = "digits/cadr-g20/fixmatch", "digits/cadr-g20/fixmatch+prg"
 TINY = (*tiny.TINY, "train.eval_every=2", "train.save_every=3")
 SELDOM_SAVED = (*TINY, "train.eval_every=10", "train.save_every=50")
 ABSENT = "table1/cifar10-cadr-g20/fixmatch"  # its data set is not on this machine
 STEPS = 6
-LONG = 200  # steps: enough to come between
+LONG = 200  # steps of a run that a test has time to interrupt
 Command = Callable[..., Outcome]
 
 
-class Here(Executor):
-    """A pool whose only worker is this process: another takes seconds to start."""
+class Here:
+    """Stands in for `ChildProcess`: calls the function in this process, because a new process takes seconds to start.
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+    In this process, a test can also replace functions and clocks that the training uses.
+    """
+
+    def __init__(self, function: Callable[..., None], *arguments: Any) -> None:
+        self.error: Exception | None = None
         try:
-            future.set_result(function(*arguments, **options))
+            function(*arguments)
         except Exception as error:
-            future.set_exception(error)
-        return future
+            self.error = error
+
+    def has_ended(self) -> bool:
+        return True
+
+    def terminate(self) -> None:
+        raise AssertionError("the process has ended")
 
 
 class Clock:
-    """Stands in for the module `time`; it moves by `tick` whenever somebody looks at it, and while they sleep."""
+    """Stands in for the module `time`. The clock advances by `tick` whenever it is read, and during `sleep`."""
 
     def __init__(self, tick: float = 0.0) -> None:
         self.now, self.tick = 1000.0, tick
@@ -69,9 +76,9 @@ def make_up(
     seconds: float = 60.0,
     images_per_second: float = 1000.0,
 ) -> None:
-    """A run folder with these evaluations, every `eval_every` steps if not at `steps`; GM is half the accuracy.
+    """Write a run folder with these evaluations, every `eval_every` steps or at `steps`. GM is half the accuracy.
 
-    The first stands for all before it in a run that is done.
+    In a finished run, all earlier evaluations equal the first one that is given.
     """
     folder.mkdir(parents=True, exist_ok=True)
     every = config.train.eval_every
@@ -99,7 +106,7 @@ def make_up(
 
 
 def stop_at(step: int, path: Path, config: RunConfig) -> None:
-    """Leave a run folder as a stop after some steps does."""
+    """Train a run and stop it after a step, as a signal does."""
     looks = iter([False] * (step - 1) + [True])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunRecorder, "stop_requested", property(lambda recorder: next(looks)))
@@ -107,8 +114,8 @@ def stop_at(step: int, path: Path, config: RunConfig) -> None:
             mnar.run.new_run(config, path)
 
 
-def nobody(share: float) -> None:
-    """Wants to know how far it is."""
+def ignore_progress(share: float) -> None:
+    """A progress callback for tests that do not need one."""
 
 
 def bench_in(
@@ -130,7 +137,7 @@ def entries(out: Path) -> dict[str, dict[str, object]]:
 
 
 def files_below(path: Path) -> dict[str, tuple[bytes, int]]:
-    """Contents and times of all that was not there for a moment only."""
+    """The contents and modification times of all files except locks."""
     files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != ".lock")
     return {str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
 
@@ -140,10 +147,10 @@ def metrics_below(path: Path) -> dict[str, bytes]:
 
 
 def train_here(patch: pytest.MonkeyPatch) -> None:
-    """From now on train in this process, draw no report, and wait for nobody."""
-    hasty = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(0.01))
-    patch.setattr(parallel, "_new_pool", lambda num_processes: Here())
-    patch.setattr(parallel, "time", hasty)
+    """From now on, train in this process, draw no report and wait less."""
+    impatient = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(0.01))
+    patch.setattr(parallel, "ChildProcess", Here)
+    patch.setattr(parallel, "time", impatient)
     patch.setattr(parallel, "write_run_report", lambda folder: None)
 
 
@@ -155,7 +162,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained_here(bench: Bench) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         train_here(patch)
-        bench.run(nobody)
+        bench.run(ignore_progress)
     return bench.folder
 
 
@@ -166,20 +173,20 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def trained(trained_once: Path, tmp_path: Path) -> Path:
-    """Two recipes with two seeds each, trained; nobody has looked at the results yet."""
+    """A trained bench: two recipes with two seeds each, before `write_results`."""
     return Path(shutil.copytree(trained_once, tmp_path / "trained"))
 
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bench that every disturbed one must equal."""
+    """The bench that every interrupted bench must equal."""
     path = tmp_path_factory.mktemp("undisturbed")
     return trained_here(bench_in(path, iterations=LONG, settings=SELDOM_SAVED))
 
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """`mnar bench` and its arguments, in this process."""
+    """Call `mnar bench` with these arguments, in this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from mnar.bench import Bench, parallel
+from mnar.bench.parallel import STOPPED
 from mnar.config import RunConfig
-from mnar.run import recorder
+from mnar.run import stopping
 from mnar.run.folder import RunFolder
 from mnar.training.trainer import Interrupted
 from tests.bench.benches import (
@@ -29,23 +30,23 @@ from tests.bench.benches import (
     bench_in,
     entries,
     metrics_below,
-    nobody,
+    ignore_progress,
     train_here,
 )
-from tests.test_cli import stop_as_kill_does, wait_for
+from tests.support.command import stop_as_kill_does, wait_for
 
 # Time
 
 
-def test_within_minutes_runs_share_the_time_are_saved_and_end_as_if_undisturbed(
+def test_runs_that_share_a_time_limit_are_saved_and_end_with_the_same_metrics_as_without_a_limit(
     undisturbed: Path, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     clock = Clock(tick=0.5)
     monkeypatch.setattr(parallel, "time", clock)
-    monkeypatch.setattr(recorder, "time", clock)
+    monkeypatch.setattr(stopping, "time", clock)
     bench = bench_in(tmp_path, iterations=LONG, settings=SELDOM_SAVED)
     began = clock.now
-    bench.run(nobody, minutes=2, num_processes=1)
+    bench.run(ignore_progress, minutes=2, num_processes=1)
     assert clock.now - began < 130
     first, second = (cell.results[0] for cell in bench.cells())
     assert not first.is_done
@@ -57,12 +58,12 @@ def test_within_minutes_runs_share_the_time_are_saved_and_end_as_if_undisturbed(
     for _ in range(5):
         if not any(cell.missing for cell in bench.cells()):
             break
-        bench.run(nobody, minutes=2, num_processes=1)
+        bench.run(ignore_progress, minutes=2, num_processes=1)
     assert [cell.missing for cell in bench.cells()] == ["", ""]
     assert metrics_below(tmp_path) == metrics_below(undisturbed)
 
 
-def test_a_clock_that_is_set_back_all_the_time_changes_no_result_and_takes_no_time_away(
+def test_a_system_clock_that_runs_backwards_changes_no_result(
     trained: Path, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     hours = count(10**6, -1)
@@ -70,7 +71,7 @@ def test_a_clock_that_is_set_back_all_the_time_changes_no_result_and_takes_no_ti
     monkeypatch.setattr(time, "time_ns", lambda: 3600 * 10**9 * next(hours))
     monkeypatch.setattr(parallel, "time", time)
     bench = bench_in(tmp_path / "out", seeds=(1, 2))
-    bench.run(nobody, minutes=10)
+    bench.run(ignore_progress, minutes=10)
     assert metrics_below(bench.folder) == metrics_below(trained)
     for cell in bench.cells():
         assert (cell.missing, cell.failures) == ("", {})
@@ -78,28 +79,27 @@ def test_a_clock_that_is_set_back_all_the_time_changes_no_result_and_takes_no_ti
 
 
 @pytest.mark.parametrize(("ending", "time_is_up"), [(ValueError("no"), False), (Interrupted("stopped"), True)])
-def test_the_time_is_said_to_be_up_only_where_a_run_was_cut_off(
+def test_the_command_says_that_the_time_is_up_only_if_a_run_is_unfinished(
     command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: Exception, time_is_up: bool
 ) -> None:
-    def new_run(config: RunConfig, path: Path, *, until: float | None) -> None:
+    def new_run(config: RunConfig, path: Path, **options: object) -> None:
         raise ending
 
     monkeypatch.setattr(parallel, "new_run", new_run)
     outcome = command(RECIPE, *arguments_for(tmp_path / "out"), "--minutes", 0.1)
-    assert ("The time is up; go on with the same command." in outcome.output) == time_is_up
+    assert ("The time is up; run the same command again to continue." in outcome.output) == time_is_up
 
 
 # Stops and kills
 
 RESULTS = {f"results.{kind}" for kind in ("json", "csv", "md", "html")}
-STOPPED = "stopped; go on with the same command\n"
 
 
 def num_evaluations(bench: Bench) -> int:
     return sum(len(RunFolder(path).evaluations()) for path in bench.configs)
 
 
-def test_sigterm_stops_a_bench_at_once_with_results_and_it_goes_on_to_the_same_end(
+def test_sigterm_stops_a_bench_which_writes_results_and_resumes_to_the_same_metrics(
     undisturbed: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -115,7 +115,7 @@ def test_sigterm_stops_a_bench_at_once_with_results_and_it_goes_on_to_the_same_e
     threading.Thread(target=stop_at_the_first_evaluation, daemon=True).start()
     outcome = command(*arguments, "--processes", 2)
     assert time.monotonic() - stopped_at[-1] < 5
-    assert (outcome.code, outcome.errors) == (130, STOPPED)
+    assert (outcome.code, outcome.errors) == (130, f"{STOPPED}\n")
     assert active_children() == []
     steps = [cell.results[0].step if cell.results else 0 for cell in bench.cells()]
     assert 0 < sum(steps) < 2 * LONG
@@ -131,42 +131,43 @@ def test_sigterm_stops_a_bench_at_once_with_results_and_it_goes_on_to_the_same_e
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 
 
-def is_alive(process: int) -> bool:
+def processes_in(group: int) -> list[int]:
+    """The processes of a process group that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, process_group = path.read_text().rpartition(") ")[2].split()[:3]
+            if int(process_group) == group and state not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
+def is_importing(process: int) -> bool:
+    """Whether torch is being imported, which is about half of the start of a process."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2]
+        return "libtorch" in Path(f"/proc/{process}/maps").read_text()
     except OSError:
         return False
-    return not state.startswith(("Z", "X"))  # ended, though nobody may have asked how
 
 
-def workers_of(process: int) -> list[int]:
-    try:
-        children = [
-            int(child)
-            for path in Path(f"/proc/{process}/task").glob("*/children")
-            for child in path.read_text().split()
-        ]
-        return [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    except OSError:
-        return []
-
-
-def is_importing(worker: int) -> bool:
-    """Half of it: torch is on its way."""
-    try:
-        return "libtorch" in Path(f"/proc/{worker}/maps").read_text()
-    except OSError:
-        return False
+USE_SPAWN = """
+from multiprocessing import get_context
+from mnar.bench import child_process
+from mnar.cli import main
+child_process._context = lambda: get_context("spawn")
+main()
+"""
+COMMANDS = {"default": ["-m", "mnar"], "spawn": ["-c", USE_SPAWN]}  # how `mnar` starts the processes of its runs
 
 
 class Benching:
-    """`mnar bench` with one worker, in a process group of their own, as a shell starts it; none is left in the end."""
+    """`mnar bench` with one run at a time, in a process group of its own as a shell starts it, ended on exit."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, method: str) -> None:
         arguments = arguments_for(out, iterations=LONG, settings=SELDOM_SAVED)
         self.run_folder = out / "runs" / RECIPE / "seed-1"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mnar", "bench", RECIPE, *arguments, "--processes", "1"],
+            [sys.executable, *COMMANDS[method], "bench", RECIPE, *arguments, "--processes", "1"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -174,12 +175,16 @@ class Benching:
             process_group=0,
         )
 
-    def worker_when(self, moment: str) -> int:
-        """Wait until it is importing or has been training for a while; returns its process."""
-        wait_for(lambda: workers_of(self.process.pid))
-        (worker,) = workers_of(self.process.pid)
-        wait_for(lambda: is_importing(worker) if moment == "starting" else RunFolder(self.run_folder).evaluations())
-        return worker
+    @property
+    def children(self) -> list[int]:
+        return [process for process in processes_in(self.process.pid) if process != self.process.pid]
+
+    def wait_until(self, moment: str) -> None:
+        """Wait until a process is being started for the run, or until the run has been trained for a while."""
+        if moment == "starting":
+            wait_for(lambda: any(is_importing(process) for process in self.children))
+        else:
+            wait_for(lambda: RunFolder(self.run_folder).evaluations())
 
     def kill(self) -> None:
         self.process.kill()
@@ -194,43 +199,48 @@ class Benching:
         self.process.communicate()
 
 
+METHODS_AND_MOMENTS = [(method, moment) for method in COMMANDS for moment in ("starting", "training")]
+
+
 @needs_proc
-@pytest.mark.parametrize("moment", ["starting", "training"])
-def test_ctrl_c_at_a_terminal_stops_a_bench_with_results_and_without_a_traceback_and_it_goes_on_to_the_same_end(
-    moment: str, undisturbed: Path, here: None, tmp_path: Path
+@pytest.mark.parametrize(("method", "moment"), METHODS_AND_MOMENTS)
+def test_ctrl_c_at_a_terminal_stops_a_bench_without_a_traceback_and_the_bench_resumes_to_the_same_metrics(
+    method: str, moment: str, undisturbed: Path, here: None, tmp_path: Path
 ) -> None:
-    with Benching(tmp_path) as benched:
-        worker = benched.worker_when(moment)
+    with Benching(tmp_path, method) as benched:
+        benched.wait_until(moment)
         os.killpg(benched.process.pid, signal.SIGINT)
-        errors = benched.process.communicate(timeout=10)[1]
-        assert not is_alive(worker)
-    assert (benched.process.returncode, errors) == (130, STOPPED)
+        errors = benched.process.communicate(timeout=20)[1]
+        wait_for(lambda: not benched.children, seconds=20)
+    assert (benched.process.returncode, errors) == (130, f"{STOPPED}\n")
     assert {file.name for file in tmp_path.glob("results.*")} == RESULTS
     bench = bench_in(tmp_path, RECIPE, iterations=LONG, settings=SELDOM_SAVED)
-    assert bench.cells()[0].missing.startswith("seed 1 at step " if moment == "training" else "seed 1 not begun")
-    bench.run(nobody)
+    missing = bench.cells()[0].missing
+    assert missing.startswith("seed 1 at step ") if moment == "training" else missing
+    bench.run(ignore_progress)
     assert metrics_below(tmp_path / "runs" / RECIPE) == metrics_below(undisturbed / "runs" / RECIPE)
 
 
 @needs_proc
-def test_a_killed_bench_goes_on_to_the_same_end_though_its_worker_is_still_saving(
-    undisturbed: Path, here: None, tmp_path: Path
+@pytest.mark.parametrize("method", COMMANDS)
+def test_a_killed_bench_resumes_to_the_same_metrics_while_the_process_of_its_run_is_still_saving(
+    method: str, undisturbed: Path, here: None, tmp_path: Path
 ) -> None:
-    with Benching(tmp_path) as benched:
-        benched.worker_when("training")
+    with Benching(tmp_path, method) as benched:
+        benched.wait_until("training")
         benched.kill()
         bench = bench_in(tmp_path, RECIPE, iterations=LONG, settings=SELDOM_SAVED)
         assert bench.cells()[0].missing.startswith("seed 1 at step ")
-        bench.run(nobody)
+        bench.run(ignore_progress)
     assert (bench.cells()[0].missing, bench.cells()[0].failures) == ("", {})
     assert metrics_below(tmp_path / "runs" / RECIPE) == metrics_below(undisturbed / "runs" / RECIPE)
 
 
 @needs_proc
-@pytest.mark.parametrize("moment", ["starting", "training"])
-def test_the_worker_of_a_killed_bench_ends_within_seconds_by_itself(moment: str, tmp_path: Path) -> None:
-    with Benching(tmp_path) as benched:
-        worker = benched.worker_when(moment)
+@pytest.mark.parametrize(("method", "moment"), METHODS_AND_MOMENTS)
+def test_all_processes_of_a_killed_bench_end_by_themselves(method: str, moment: str, tmp_path: Path) -> None:
+    with Benching(tmp_path, method) as benched:
+        benched.wait_until(moment)
         benched.kill()
-        assert is_alive(worker)
-        wait_for(lambda: not is_alive(worker), seconds=8)
+        assert benched.children
+        wait_for(lambda: not benched.children, seconds=20)

@@ -81,7 +81,7 @@ def test_samples_that_are_held_out_are_the_test_set_and_in_neither_part_of_the_s
     pool = others if include_labeled else np.flatnonzero(~data.is_labeled)
     assert np.array_equal(rows.unlabeled_index, pool)
     assert made.notes[0] == "something odd"
-    assert "scored on 36 labels held out" in made.notes[1]
+    assert "scored on 36 held-out labels" in made.notes[1]
     assert np.array_equal(data.y, labels(70, 50, 3)), "the labels that were read do not change"
 
 
@@ -188,5 +188,5 @@ def test_own_data_passes_on_every_option(tmp_path: Path) -> None:
 
 
 def test_own_data_without_a_source_names_the_command_that_takes_one() -> None:
-    with pytest.raises(FileNotFoundError, match="name it: `mnar train DATA`"):
+    with pytest.raises(FileNotFoundError, match="give a file or a folder with `mnar train DATA`"):
         own_data()

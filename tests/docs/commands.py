@@ -80,12 +80,12 @@ def in_small(words: list[str], home: Path) -> list[str]:
     kind = _kind(words)
     if words[0] != "mnar" or kind not in SMALL:
         raise ValueError(
-            f"`{' '.join(words)}` is a command that the tests do not know; add it to SMALL or, with a reason, to NOT_RUN "
-            f"in {Path(__file__).name}"
+            f"`{' '.join(words)}` is a command that the tests do not know; add it to SMALL or, with a reason, to "
+            f"NOT_RUN in {Path(__file__).name}"
         )
     arguments = [word.replace("~", str(home), 1) if word.startswith("~/") else word for word in words[1:]]
     if kind == "bench":
-        cells = [word for word in _cells(words)]
+        cells = _cells(words)
         others = [word for word in arguments[1:] if word not in cells]
         arguments = ["bench", *(choose([cell])[0] for cell in cells), *others]
     small = [*SMALL[kind]]

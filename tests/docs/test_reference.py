@@ -19,7 +19,8 @@ from mnar.config import SECTIONS, TABLES, RunConfig
 from tests.docs.pages import ROOT, all_pages, text_of
 
 EXTENSION = ROOT / "docs" / "_ext"
-PACKAGES = "guidances learners protocols datasets models augment training recipes run report bench sklearn_api".split()
+PARTS = ("guidances", "learners", "protocols", "datasets", "models", "augment")
+PACKAGES = (*PARTS, "training", "recipes", "run", "report", "bench", "sklearn_api")
 GENERATED = re.compile(r"<!-- generated: (.+?) -->")
 
 

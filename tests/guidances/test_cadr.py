@@ -397,7 +397,7 @@ def test_a_bad_option_is_an_error_that_names_it_and_its_value(options: dict[str,
 
 def test_a_learner_without_thresholds_is_refused() -> None:
     FixMatch(make_task(), CADR(make_task()))
-    with pytest.raises(ValueError, match=r"PiModel cannot serve CADR.*threshold"):
+    with pytest.raises(ValueError, match=r"PiModel does not support CADR.*threshold"):
         PiModel(make_task(), CADR(make_task()))
 
 

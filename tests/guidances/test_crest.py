@@ -286,7 +286,7 @@ def test_state_dict_in_a_later_generation_continues_bit_for_bit_with_its_target(
 def test_a_learner_that_can_restart_has_its_generations_and_one_that_cannot_is_refused() -> None:
     crest = CReST(make_task())
     assert FixMatch(make_task(), crest).generations == crest.generations == 6
-    with pytest.raises(ValueError, match=r"UPS cannot serve CReST, which trains in generations \(relabel\)"):
+    with pytest.raises(ValueError, match=r"UPS does not support CReST, which trains in generations \(relabel\)"):
         UPS(make_task(), crest)
 
 

@@ -197,7 +197,7 @@ def test_a_guidance_is_refused_by_a_learner_that_does_not_call_what_it_needs_and
         if hook in LEARNERS[name].hooks:
             assert LEARNERS[name](TASK, guidance).guidance is guidance
         else:
-            with pytest.raises(ValueError, match=rf"{LEARNERS[name].__name__} cannot serve .* \({hook}\); choose"):
+            with pytest.raises(ValueError, match=rf"{LEARNERS[name].__name__} does not support .* \({hook}\); choose"):
                 LEARNERS[name](TASK, guidance)
 
 

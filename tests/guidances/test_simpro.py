@@ -178,7 +178,7 @@ def test_where_pool_and_labels_share_a_uniform_prior_fixmatch_loses_what_it_lose
 
 
 def test_a_learner_whose_losses_have_no_place_for_the_priors_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"MixMatch cannot serve SimPro.*pool_logits.*supervised"):
+    with pytest.raises(ValueError, match=r"MixMatch does not support SimPro.*pool_logits.*supervised"):
         MixMatch(make_task(), SimPro(make_task()))
 
 

@@ -21,7 +21,7 @@ from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import Table, read_data
 from mnar.datasets.user_files.table_encoder import TableEncoder
 from mnar.own_data import train
-from mnar.own_data.train import Verdict, compare, configure_own_data, finish, inspect_files
+from mnar.own_data.train import Verdict, compare, configure_own_data, finish_own_data, inspect_files
 from mnar.run import new_run, resume_run
 from mnar.run.assemble import load_data, make_augment, make_model
 from mnar.run.folder import RunFolder
@@ -63,7 +63,7 @@ def image_config(source: Path, *settings: str) -> RunConfig:
 
 
 def finish_run(folder: Path, display: Display) -> Verdict | None:
-    return finish(folder, display, load_data(RunFolder(folder).config()))
+    return finish_own_data(folder, display, load_data(RunFolder(folder).config()))
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def test_later_choices_win_defaults_then_recipe_then_names_then_settings() -> No
     assert configure(recipe=recipe, settings=settings).train.iterations == 11
     assert configure(iterations=7, settings=["train.iterations=7"]).train.iterations == 7
     with pytest.raises(
-        ValueError, match=r"--iterations is 7, but --set train\.iterations=9 says otherwise; leave one of them out"
+        ValueError, match=r"--iterations is 7, but --set train\.iterations is 9; leave one of them out"
     ):
         configure(iterations=7, settings=settings)
 
@@ -201,7 +201,7 @@ def test_settings_reach_into_a_chain() -> None:
         ),
         (
             {"guidance": "prg", "settings": ["guidance.alpha.x=3"]},
-            r"guidance prg\.alpha is {'x': 3}; expected a number",
+            r"guidance\.alpha \(prg\) is {'x': 3}; expected a number",
         ),
     ],
 )

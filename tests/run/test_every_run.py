@@ -145,7 +145,7 @@ def test_a_run_whose_first_checkpoint_was_due_between_generations_is_refused_wit
         new_run(ups(tiny, *settings), tmp_path / "run", Watching(signal_at=2))
     for state in (tmp_path / "run").glob("state*.pt"):
         state.unlink()
-    with pytest.raises(FileNotFoundError, match=r"state\.pt is missing, although the run had reached a later step"):
+    with pytest.raises(FileNotFoundError, match=r"state\.pt is missing, although the run has got past step"):
         resume_run(tmp_path / "run")
     metrics = tmp_path / "run/metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))  # as if killed before it was saved

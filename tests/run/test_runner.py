@@ -277,8 +277,8 @@ def test_the_oracle_is_the_class_mix_of_the_unlabelled_set_and_nobody_else_is_to
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("learner.name=simmatch", r"SimMatch cannot serve .*trains in generations \(relabel\); choose another learner"),
-        ("learner.name=ups", r"UPS cannot serve .*trains in generations \(relabel\); choose another learner"),
+        ("learner.name=simmatch", r"SimMatch does not support .*trains in generations \(relabel\); choose another learner"),
+        ("learner.name=ups", r"UPS does not support .*trains in generations \(relabel\); choose another learner"),
         ("guidance.generations=41", r"iterations is 40, .* 41 generations; .* --set guidance\.generations=2"),
     ],
 )

@@ -1,24 +1,17 @@
-"""Workers that begin to train at the same time, and draw no reports."""
+"""The work of real processes in tests: they begin to train at the same time, and draw no report."""
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 
-import mnar.bench.parallel
 from mnar.bench import parallel
+from mnar.config import RunConfig
 
 
-def new_pool(num_processes: int, *, num_together: int) -> ProcessPoolExecutor:
-    """Otherwise as that of `side_by_side`; nobody begins before so many are there."""
-    spawn = get_context("spawn")
-    arguments = (os.getpid(), spawn.Barrier(num_together))
-    return ProcessPoolExecutor(num_processes, spawn, initializer=_begin, initargs=arguments)
-
-
-def _begin(parent: int, all_are_there: Barrier) -> None:
-    mnar.bench.parallel.write_run_report = lambda folder: None  # type: ignore[attr-defined]
-    parallel._begin_work(parent)
-    all_are_there.wait()
+def train_together(begin: Barrier | None, config: RunConfig, path: Path, until: float | None) -> None:
+    """Train a run as `mnar.bench.parallel` does, once all processes that share `begin` are there."""
+    parallel.write_run_report = lambda folder: None  # type: ignore[attr-defined]
+    if begin is not None:
+        begin.wait()
+    parallel.train_one(config, path, until)

@@ -235,11 +235,12 @@ def test_a_generation_that_diverges_in_its_last_step_labels_nobody(trainer_of: M
     assert list(notes.saved) == []
 
 
-def test_generations_need_someone_to_make_fresh_models(trainer_of: MakeTrainer) -> None:
-    trainer = trainer_of(*SURE_UPS, "learner.generations=2", iterations=8)
-    trainer.fresh_model = None
+def test_a_trainer_with_generations_needs_a_function_that_makes_fresh_models(
+    trainer_of: MakeTrainer, digits_data: DataSet
+) -> None:
+    made = trainer_of(*SURE_UPS, "learner.generations=2", iterations=8)
     with pytest.raises(ValueError, match="trains in generations; pass the trainer `fresh_model`"):
-        train(trainer, Notes())
+        Trainer(made.model, made.learner, made.loader, digits_data, made.options, made.engine)
 
 
 # ---- a guidance that begins anew

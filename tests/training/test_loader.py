@@ -12,7 +12,7 @@ from torch import Tensor
 from mnar import distributed
 from mnar.augment import Augment
 from mnar.datasets.user_files.arrays import tensor_of
-from mnar.training.loader import STEPS_AHEAD, Loader, fits
+from mnar.training.loader import STEPS_AHEAD, Loader, fits_on_device
 from mnar.types import DataSet, Selection, Split
 from tests.support.equality import assert_same
 from tests.support.little_memory import run_with_little_memory
@@ -368,8 +368,8 @@ def test_samples_go_to_a_gpu_if_they_take_no_more_than_half_of_what_is_free(
     monkeypatch: pytest.MonkeyPatch, num_bytes: int, expected: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 5000))
-    assert fits(num_bytes, torch.device("cuda", 0)) is expected
-    assert fits(num_bytes, torch.device("cpu"))
+    assert fits_on_device(num_bytes, torch.device("cuda", 0)) is expected
+    assert fits_on_device(num_bytes, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("on_device", [True, False])

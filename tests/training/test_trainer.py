@@ -323,7 +323,7 @@ def pseudo_label_scores_of(line: dict[str, Any]) -> dict[str, Any]:
 def test_matrices_are_kept_at_twenty_evaluations_and_the_last(trainer_of: MakeTrainer) -> None:
     trainer = trainer_of("train.eval_every=10", iterations=1005)
     evaluated = [*range(10, 1005, 10), 1005]
-    snapshots = [step for step in evaluated if trainer._is_snapshot(step)]
+    snapshots = [step for step in evaluated if trainer._records_matrices(step)]
     assert 20 <= len(snapshots) <= 21
     assert snapshots[-1] == 1005
 

@@ -1,8 +1,8 @@
-"""Cells of the paper's tables, trained with several seeds, to be shown beside what the paper printed.
+"""Train cells of the paper's tables with several seeds, to compare the results with the paper's numbers.
 
-OUT/runs/RECIPE/seed-N          a run folder; recipes with equal configurations share one
-OUT/runs/RECIPE/seed-N.json     beside it: what it came to (mnar.bench.run_result)
-OUT/runs/RECIPE/seed-N.failed   or why it failed
+OUT/runs/RECIPE/seed-N          a run folder; recipes with equal configurations share one folder
+OUT/runs/RECIPE/seed-N.json     the result of a finished run (mnar.bench.run_result)
+OUT/runs/RECIPE/seed-N.failed   the reason why the last attempt failed
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUNS, SEED = "runs", "seed-"
 
 
 class Bench:
-    """Some recipes with some seeds in one folder. All of them have the same `iterations`, `data` and `settings`."""
+    """Recipes, each with several seeds, in one folder. All runs have the same `iterations`, `data` and `settings`."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class Bench:
         settings: Sequence[str] = (),
     ) -> None:
         if not seeds:
-            raise ValueError("there is nothing to train without a seed; choose at least one")
+            raise ValueError("no seed was given; choose at least one seed")
         if iterations is not None and iterations < 1:
-            raise ValueError(f"iterations is {iterations}; a run has at least one step")
+            raise ValueError(f"iterations is {iterations}; a run has at least one step. Choose e.g. --iterations 1000")
         self.folder, self.names = folder, choose(patterns)
-        # Many recipes are the same run, such as a cell that one table scores by accuracy and another by GM.
+        # Many recipes are the same run, e.g. a cell that one table scores by accuracy and another table by GM.
         self.folders = {name: {seed: self._folder(name, seed) for seed in seeds} for name in self.names}
         self.configs: dict[Path, RunConfig] = {}
-        self.refused: dict[Path, str] = {}  # the settings do not fit these
+        self.refused: dict[Path, str] = {}  # runs that cannot have these settings, with the reason
         for name in dict.fromkeys(map(first_like, self.names)):
             paths = {self._folder(name, seed): seed for seed in seeds}
             try:
@@ -69,15 +69,18 @@ class Bench:
         data: str | None = None,
         settings: Sequence[str] = (),
     ) -> Bench:
-        """What a folder has, or those of it that are named; its runs as they are, unless settings are given."""
+        """The bench that is already in a folder, or only the recipes that `patterns` name.
+
+        Without `iterations` and `settings`, each run keeps the configuration in its folder.
+        """
         trained = {name: found for name in RECIPES if (found := _seeds_in(folder / RUNS / name))}
         if not trained:
-            raise FileNotFoundError(f"nothing at {folder}; name the folder given to `mnar bench` as --out")
+            raise FileNotFoundError(f"there is no bench in {folder}; name the folder given to `mnar bench` as --out")
         seeds = seeds or sorted(set().union(*trained.values()))
         bench = cls(folder, patterns or trained, seeds=seeds, iterations=iterations, data=data, settings=settings)
         if iterations is None and not settings:
             for path in bench.configs:
-                with suppress(ValueError, FileNotFoundError):  # damaged, which `cells` tells, or not begun
+                with suppress(ValueError, FileNotFoundError):  # damaged, which `cells` reports, or not started
                     bench.configs[path] = RunFolder(path).config()
         return bench
 
@@ -89,23 +92,26 @@ class Bench:
         num_processes: int | None = None,
         on_change: Callable[[list[Cell]], None] = lambda cells: None,
     ) -> list[Cell]:
-        """Train what is missing, to the end or for so many minutes; returns all cells as they stand then.
+        """Train the runs that are not finished, to their end or for a number of minutes. Return all cells.
 
-        `on_change` gets them whenever a run is done, and in the end, also when training is interrupted; no other bench
-        of this folder comes between.
+        The bench calls `on_change` with all cells whenever a run is finished and once at the end, also after an
+        interruption. During the call, the bench holds the lock of the folder, so that no other bench changes the files.
         """
         if minutes is not None and not minutes > 0:
-            raise ValueError(f"minutes is {minutes}; give the runs some time, or leave it out to train to the end")
+            raise ValueError(
+                f"minutes is {minutes}; the time must be positive. Choose e.g. --minutes 30, or leave the option out to "
+                "train to the end"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder):
             missing = {path: config for path, config in self.configs.items() if kept_result(path, config) is None}
             for path, config in missing.items():
-                with suppress(ValueError):  # damaged; that is a failure of its own
+                with suppress(ValueError):  # damaged: `run_all` reports the failure of this run
                     check_reusable(path, config)
             for path in self.configs:
-                path.with_suffix(FAILED).unlink(missing_ok=True)  # it is tried again
+                path.with_suffix(FAILED).unlink(missing_ok=True)  # the run is tried again
             num_kept, num_all = len(self.configs) - len(missing), len(self.configs)
-            new = dict(missing)  # of these nothing is kept yet
+            new = dict(missing)  # runs without a result file
 
             def follow(share: float) -> None:
                 done = [path for path in new if (path / MODEL).exists()]
@@ -132,13 +138,13 @@ class Bench:
         return cells
 
     def cells(self) -> list[Cell]:
-        """All recipes as they stand, whoever is training them now."""
+        """All recipes with their present results. Another process may be training the runs."""
         results: dict[Path, RunResult | None] = dict.fromkeys(self.refused)
         failures = dict(self.refused)
         for path, config in self.configs.items():
             try:
                 result = results[path] = result_of(path, config)
-            except (ValueError, FileExistsError) as error:  # damaged, or another run: it does not hide the others
+            except (ValueError, FileExistsError) as error:  # a damaged or different run must not hide the others
                 result, results[path], failures[path] = None, None, in_one_line(error)
             if (reason := path.with_suffix(FAILED)).exists() and not (result and result.is_done):
                 failures.setdefault(path, reason.read_text().partition("\n")[0])
@@ -158,7 +164,7 @@ class Bench:
 
 
 def _seeds_in(folder: Path) -> set[int]:
-    """Of the runs in it, and of those that failed before they began."""
+    """The seeds of the runs in a folder, including runs that failed before they wrote anything."""
     numbers = (path.stem.removeprefix(SEED) for path in folder.glob(f"{SEED}*"))
     return {int(number) for number in numbers if number.isdecimal()}
 

@@ -36,9 +36,9 @@ class ChildProcess:
         self.error: Exception | None = None
         self.report, sender = Pipe(duplex=False)
         self.process = _context().Process(target=_work, args=(function, arguments, sender))
-        # The process starts with all stopping signals blocked, and `_work` unblocks some of them. A signal that this
-        # process receives in the meantime is handled afterwards.
-        resource_tracker.ensure_running()  # first, because the start of the tracker unblocks signals
+        # The new process inherits the blocked signals, and `_work` unblocks all but one. This process loses no signal:
+        # a signal that arrives in the meantime is handled afterwards.
+        resource_tracker.ensure_running()  # before the signals are blocked, because its start unblocks them
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING_SIGNALS)
         try:
             self.process.start()

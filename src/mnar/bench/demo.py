@@ -1,4 +1,4 @@
-"""The demonstration: what labels missing not at random do to FixMatch, and what PRG does about it, in minutes."""
+"""The demonstration: how labels that are missing not at random harm FixMatch, and how PRG helps. Takes minutes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ METHODS = [("supervised", "none"), ("fixmatch", "none"), ("fixmatch", "prg"), ("
 def demo(
     folder: Path, *, seeds: Sequence[int], iterations: int | None, on_progress: Callable[[float], None]
 ) -> tuple[list[Run], int]:
-    """Train every method with every seed on digits, one process a core, and write one report.
+    """Train every method with every seed on scikit-learn's digits, one run per core at a time, and write one report.
 
-    Runs that are done are not run again, and those cut off are gone on with. Returns all runs, and how many were
-    done already.
+    Finished runs are not trained again, and interrupted runs are resumed. Return all runs, and how many runs were
+    already finished.
     """
     configs = {
         folder / f"{learner}+{guidance}-seed{seed}": configure(

@@ -116,10 +116,8 @@ class _Runs:
     def _collect(self) -> None:
         """Handle the runs whose process has ended."""
         for path, turn in list(self.turns.items()):
-            has_ended = (
-                turn.process.has_ended()
-            )  # before the steps, so that the steps of an ended run are the last ones
-            self.steps[path] = steps_done(path, self.configs[path])
+            has_ended = turn.process.has_ended()
+            self.steps[path] = steps_done(path, self.configs[path])  # read last: the final step of a run that has ended
             if has_ended:
                 del self.turns[path]
                 self._settle(path, turn.process.error)
@@ -162,7 +160,7 @@ class _Runs:
     def _end_turns(self) -> None:
         while running := [turn.process for turn in self.turns.values() if not turn.process.has_ended()]:
             for process in running:
-                process.terminate()  # the run saves first. Again and again, because pretraining may end, too
+                process.terminate()  # repeated, because a run whose pretraining has just ended may miss a signal
             time.sleep(0.1)
 
 

@@ -17,7 +17,7 @@ from mnar.types import DataSet
 
 HELD_OUT = -2  # in train_y: the label is held out, and the sample is not in the unlabelled pool either
 MIN_LABELS_OF_CLASS = 5  # a class with fewer labels keeps all of them for training
-MIN_HELD_OUT = 20  # a score on fewer labels says nothing, so none are held out then
+MIN_HELD_OUT = 20  # a score on fewer labels is too uncertain, so no label is held out
 SEED = 0  # all runs hold out the same labels
 MAX_HASHED_BYTES = 2**28  # the fingerprint covers all samples up to this size, and evenly spaced samples above
 
@@ -38,7 +38,9 @@ def own_data(
     those of `mnar.datasets.user_files.read_data`.
     """
     if root is None:
-        raise FileNotFoundError("data set 'own_data' is a folder or a file of yours; name it: `mnar train DATA`")
+        raise FileNotFoundError(
+            "the data set 'own_data' needs the path of your data; give a file or a folder with `mnar train DATA`"
+        )
     data = read_data(root, label=label, ignore=ignore, unlabeled=unlabeled, size=size, features=features)
     return as_data_set(data, held_out=held_out)
 
@@ -60,11 +62,14 @@ def as_data_set(data: PartlyLabeled, *, held_out: float = 0.2) -> DataSet:
     mean, std = mean_and_std(samples)
 
     test_rows = held_out_rows(data.y, held_out)
-    is_held_out = len(test_rows) > 0
+    has_held_out_labels = len(test_rows) > 0
     targets = data.y.copy()
-    if is_held_out:
+    if has_held_out_labels:
         targets[test_rows] = HELD_OUT
-        note = f"scored on {len(test_rows)} labels held out, which have the labels' class mix and not the pool's"
+        note = (
+            f"scored on {len(test_rows)} held-out labels; their class distribution is that of the labels, "
+            "not that of the unlabelled samples"
+        )
     else:
         test_rows = np.flatnonzero(data.is_labeled)
         note = "scored on the same labels that the model is trained on, so the scores are too high"
@@ -80,7 +85,7 @@ def as_data_set(data: PartlyLabeled, *, held_out: float = 0.2) -> DataSet:
         std=std,
         encoding=None if encoder is None else encoder.to_dict(),
         fingerprint=_fingerprint(data.y, x, data.class_names),
-        test_is_trained_on=not is_held_out,
+        test_is_trained_on=not has_held_out_labels,
         notes=(*data.notes, note),
         row_names=data.row_names,
     )
@@ -89,7 +94,8 @@ def as_data_set(data: PartlyLabeled, *, held_out: float = 0.2) -> DataSet:
 def held_out_rows(y: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.int64]:
     """Draw the rows whose labels are held out: a share of the labels of each class, in ascending order.
 
-    A class with fewer than 5 labels gives none. If all classes together give fewer than 20, no row is returned.
+    A class with fewer than MIN_LABELS_OF_CLASS labels keeps all of them. If fewer than MIN_HELD_OUT labels would
+    be held out in all, none is held out.
     """
     rng = np.random.default_rng(SEED)
     drawn = [np.zeros(0, dtype=np.int64)]
@@ -103,8 +109,8 @@ def held_out_rows(y: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.int6
 
 def _fingerprint(y: npt.NDArray[np.int64], x: npt.NDArray[np.generic], class_names: tuple[str, ...]) -> str:
     """Return the number of rows and a checksum, by which a resumed run checks that its data have not changed."""
-    every = max(1, -(-x.nbytes // MAX_HASHED_BYTES))  # the quotient is rounded up
+    stride = max(1, -(-x.nbytes // MAX_HASHED_BYTES))  # the quotient is rounded up
     checksum = zlib.crc32(repr(class_names).encode())
     checksum = zlib.crc32(y.data, checksum)
-    checksum = zlib.crc32(np.ascontiguousarray(x[::every]).data, checksum)
+    checksum = zlib.crc32(np.ascontiguousarray(x[::stride]).data, checksum)
     return f"{len(y)}-{checksum:08x}"

@@ -15,9 +15,9 @@ from mnar.types import Predict, Selection, Task
 class Guidance(nn.Module):
     """Base class of a guidance, which rectifies pseudo-labels.
 
-    A guidance has no parameters. Its state consists of registered buffers that are changed in place. This gives
-    `.to(device)`, `state_dict()`, exact resume and fixed addresses for CUDA graphs, so no guidance contains code that
-    saves or loads its state. A guidance never sees a label of an unlabelled sample.
+    A guidance has no parameters. Its state consists of registered buffers that are changed in place. Therefore PyTorch
+    moves, saves and restores the state, and CUDA graphs find the state at fixed addresses. A guidance needs no code
+    that saves or loads its state. A guidance never sees a label of an unlabelled sample.
 
     Most guidances act through `forward` alone. A guidance that acts elsewhere overrides one or more of the hooks below.
     By default `supervised` is plain cross-entropy, and the other hooks change nothing. The attribute `needs` names the
@@ -30,7 +30,7 @@ class Guidance(nn.Module):
     aligns: ClassVar[bool] = False
     generations: int = 1  # number of networks trained one after another; `relabel` is called between them
     refresh_every: int = 0  # steps between two calls of `refresh`; 0: never called
-    refresh_from: float = 0.0  # share of the training after which these calls begin
+    refresh_from: float = 0.0  # share of each generation after which these calls begin (a warm-up)
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Guidance(nn.Module):
         raise NotImplementedError
 
     def prepare(self, samples: Tensor, view: Callable[[Tensor], Tensor]) -> None:
-        """Prepare for training. The run calls this once.
+        """Prepare for training. run/assemble.py calls this once, before the first step.
 
         `samples` are some raw training samples, and `view` turns raw samples into input of the network.
         """
@@ -62,7 +62,7 @@ class Guidance(nn.Module):
         return F.cross_entropy(logits, y)
 
     def threshold(self, q: Tensor, tau: float | Tensor) -> float | Tensor:
-        """Return the confidence threshold of the pseudo-labels `q`, one number or [n]; `tau` is that of the learner."""
+        """Return the confidence threshold of the pseudo-labels `q`, one number or [n]; the learner's own is `tau`."""
         return tau
 
     def pool_logits(self, logits: Tensor) -> Tensor:
@@ -75,7 +75,8 @@ class Guidance(nn.Module):
     def relabel(self, predict: Predict, generation: int) -> Selection | None:
         """Select the unlabelled samples that join the labelled set in the next generation; None leaves it unchanged.
 
-        The training loop calls this after a generation, and resets the state of the guidance before the call.
+        The training loop calls this after a generation. Before the call, the loop resets the state of the
+        guidance, unless `Learner.forgets` is False.
         """
         return None
 

@@ -1,8 +1,8 @@
 """PRG: class-transition tracking based Pseudo-Rectifying Guidance (Duan et al., ICCV 2023).
 
-Record how the predicted class of each sample changes from one visit to the next, read these transitions as a random
-walk over the classes, divide it by each class's share of the predictions, and use the result to rectify every
-pseudo-label.
+PRG counts how the predicted class of each sample changes from one visit to the next. These transition counts, row by
+row, form a random walk over the classes. PRG divides each column of the walk by the share of that class in the
+predictions. To rectify a pseudo-label, PRG multiplies it by one row of the result and normalises the product.
 
     paper    here                 meaning
     l        bank                 class predicted for each unlabelled sample at its last visit; -1 before the first
@@ -85,7 +85,8 @@ class PRG(Guidance):
         # One row more than there are samples: if a sample occurs several times in a batch, all but its last occurrence
         # write to this extra row.
         self.register_buffer("bank", torch.full((task.num_unlabeled + 1,), -1, dtype=torch.int32))
-        # The counts of the window and the events that they consist of: O(window * batch) memory, not O(window * k^2).
+        # `counts` is the sum over the window, and `events` stores what each batch added, so that it can be subtracted
+        # later. This takes O(window * batch) memory instead of O(window * k^2).
         self.register_buffer("counts", torch.zeros(k * k + 1))  # float32 holds these integers exactly
         events = torch.full((window, task.batch_unlabeled), self.nowhere, dtype=torch.int32)
         self.register_buffer("events", events)
@@ -119,12 +120,12 @@ class PRG(Guidance):
         return total / total.sum().clamp(min=SMALLEST_SHARE)
 
     def guidance_matrix(self) -> Tensor:
-        """H': the random walk divided by each class's share of the predictions, [k, k]; the scale of a row is free."""
+        """H' to the power of `steps`, [k, k]. A row is defined up to a factor, because `_rectify` normalises."""
         walk, empty = self._one_step(torch.arange(self.task.num_classes, device=self.counts.device))
         matrix = walk
         for _ in range(self.steps - 1):
             matrix = matrix @ walk
-            matrix = matrix / matrix.sum(1, keepdim=True).clamp(min=SMALLEST_SHARE)  # many steps stay within float32
+            matrix = matrix / matrix.sum(1, keepdim=True).clamp(min=SMALLEST_SHARE)  # stays within float32
         return torch.where(empty, 1.0, matrix) if self.empty_row_identity else matrix
 
     def logs(self) -> dict[str, Tensor]:
@@ -138,7 +139,7 @@ class PRG(Guidance):
 
         Only the given rows are computed, because k may be 1,000.
         """
-        walk = self.transitions[row]
+        walk = self.transitions[row]  # a copy, so the lines below do not change the buffer
         leaving = walk.sum(1, keepdim=True)
         walk /= leaving.clamp(min=1)
         walk.scatter_(1, row.unsqueeze(1), self.alpha / (self.task.num_classes - 1))  # H_ii; no second normalisation
@@ -169,7 +170,7 @@ class PRG(Guidance):
         if self.soft_usage:
             usage = distributed.gather(probs.mean(0, keepdim=True)).mean(0)
         else:
-            usage = F.one_hot(label, self.task.num_classes).sum(0).float()
+            usage = F.one_hot(label, self.task.num_classes).sum(0).float()  # `class_usage` normalises the scale
 
         # A sample may occur more than once in the batch. A stable sort by sample makes its visits neighbours and keeps
         # their order. The class before a visit is then that of the left neighbour, or the class in the bank for the
@@ -190,5 +191,5 @@ class PRG(Guidance):
         one = torch.ones_like(event, dtype=self.counts.dtype)
         self.counts.scatter_add_(0, expired.long(), -one).scatter_add_(0, event.long(), one)
         self.events[slot] = event
-        self.usage_ring[slot] = usage.nan_to_num()  # one overflow upstream must not destroy the whole window
+        self.usage_ring[slot] = usage.nan_to_num()  # a NaN in one batch must not make L NaN for a whole window
         self.batches += 1

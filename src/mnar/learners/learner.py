@@ -42,8 +42,8 @@ class Learner(nn.Module):
     suits: ClassVar[tuple[str, ...]] = ("images",)
     # mu: the number of unlabelled samples per labelled sample, if the user does not set train.batch_unlabeled.
     unlabeled_ratio: ClassVar[int] = 7
-    # The guidance that the method's own paper uses, with its options as in YAML. It is the default of the learner. If
-    # the user names another guidance, this one normally acts before it.
+    # The guidance that the paper of the method uses, with its options as in YAML. It is the default of the learner. If
+    # the user names another guidance, this default acts first, unless that guidance replaces it (`Guidance.aligns`).
     default_guidance: ClassVar[Mapping[str, Any]] = {"name": "none"}
     # Whether the averaged model (`teacher`) takes part in training.
     uses_teacher: ClassVar[bool] = False
@@ -60,8 +60,8 @@ class Learner(nn.Module):
     pretraining_options: ClassVar[Mapping[str, Any]] = {}
     # The options that a guidance gets with this learner if the user does not set them: {"prg": {"window": 1024}}.
     guidance_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    # The hooks of the guidance that take effect with this learner. The training loop calls the three hooks below, so
-    # almost every learner has them. A learner adds the hooks that its own `forward` calls.
+    # The hooks of a guidance that work with this learner. The training loop calls watch, refresh and relabel for every
+    # learner that lists them. A learner adds the hooks that its `forward` calls.
     hooks: ClassVar[frozenset[str]] = frozenset({"watch", "refresh", "relabel"})
     # Whether the state of the learner and of its guidance is reset at the end of each generation.
     forgets: ClassVar[bool] = True
@@ -75,8 +75,8 @@ class Learner(nn.Module):
         if missing:
             means = " and ".join(f"{HOOKS[hook]} ({hook})" for hook in missing)
             raise ValueError(
-                f"{type(self).__name__} cannot serve {type(guidance).__name__}, which {means}; choose another learner "
-                "(`mnar list guidances` shows which learners can), or change the options of the guidance"
+                f"{type(self).__name__} does not support {type(guidance).__name__}, which {means}; choose another "
+                "learner (`mnar list guidances` shows which learners can), or change the options of the guidance"
             )
         self.task = task
         self.guidance = guidance
@@ -85,10 +85,10 @@ class Learner(nn.Module):
         self.generations = guidance.generations
         # The class that each row of the last unlabelled batch was trained as; -1 means that the row was not used. Only
         # the log reads this buffer.
-        nobody = torch.full((task.batch_unlabeled,), -1)
-        self.register_buffer("pseudo_labels", nobody, persistent=False)
-        # The share of the current generation that is done, which ramps need. If there is one generation, this is the
-        # share of the whole training. The loop sets it before each step.
+        no_pseudo_labels = torch.full((task.batch_unlabeled,), -1)
+        self.register_buffer("pseudo_labels", no_pseudo_labels, persistent=False)
+        # The share of the current generation that is done, by which loss weights ramp up. With one generation, this is
+        # the share of the whole training. The loop sets it before each step.
         self.register_buffer("progress", torch.zeros(()), persistent=False)
         # The teacher is in a tuple, so that PyTorch does not make its weights part of the learner's state.
         self._teacher: tuple[nn.Module, ...] = ()

@@ -31,7 +31,7 @@ from mnar.types import DataSet
 
 BASELINE = "supervised"  # the folder of the labels-only baseline, inside the run folder
 PREDICTIONS = "predictions.csv"
-CLEARLY = 2.0  # a difference counts as shown if it is larger than this many standard errors
+MIN_STANDARD_ERRORS = 2.0  # a difference of more standard errors counts as significant
 
 OnStage = Callable[[str, int, int], None]  # called with the name of a stage, the items done and their total
 
@@ -69,7 +69,7 @@ def configure_own_data(
 ) -> tuple[RunConfig, DataSet]:
     """Read the user's data and choose the configuration: defaults for this kind of data, then the user's options."""
     from_settings = {option: value for section, option, value in map(parse_setting, settings) if section == "dataset"}
-    options = complete(own_data, {"root": str(source), **reading, **from_settings}, f"dataset {OWN_DATA}")
+    options = complete(own_data, {"root": str(source), **reading, **from_settings}, "dataset", OWN_DATA)
     root, held_out = options.pop("root"), options.pop("held_out")
     data = as_data_set(read_data(root, **options, progress=partial(on_stage, "reading")), held_out=held_out)
     sections = default_sections(
@@ -78,7 +78,8 @@ def configure_own_data(
         on_gpu=torch.cuda.is_available(),
         iterations=iterations,
     )
-    features = {name: str(Path(value).resolve()) for name, value in reading.items() if name == "features"}
+    if "features" in reading:  # an absolute path, so that --resume works from any folder
+        reading = {**reading, "features": str(Path(reading["features"]).resolve())}
     config = configure(
         dataset=OWN_DATA,
         data=str(source),
@@ -87,7 +88,7 @@ def configure_own_data(
         iterations=iterations,
         seed=seed,
         settings=settings,
-        defaults={**sections, "dataset": {"name": OWN_DATA, **reading, **features}},
+        defaults={**sections, "dataset": {"name": OWN_DATA, **reading}},
     )
     return config, data
 
@@ -95,7 +96,7 @@ def configure_own_data(
 def train_own_data(config: RunConfig, folder: Path, display: Display, data: DataSet) -> Verdict | None:
     """Train on the user's data, then train the baseline, compare, and predict a label for every unlabelled sample."""
     new_run(config, folder, display, data=data, on_finished=write_run_report)
-    return finish(folder, display, data)
+    return finish_own_data(folder, display, data)
 
 
 def resume_own_data(
@@ -104,10 +105,10 @@ def resume_own_data(
     """Continue `train_own_data` where it stopped. `root` and `settings` have the same meaning as in `resume_run`."""
     data = load_data(RunFolder(folder).config().with_engine(settings), root)
     resume_run(folder, display, data=data, settings=settings, on_finished=write_run_report)
-    return finish(folder, display, data, settings=settings)
+    return finish_own_data(folder, display, data, settings=settings)
 
 
-def finish(folder: Path, display: Display, data: DataSet, *, settings: Sequence[str] = ()) -> Verdict | None:
+def finish_own_data(folder: Path, display: Display, data: DataSet, *, settings: Sequence[str] = ()) -> Verdict | None:
     """Finish a trained run: train the labels-only baseline, predict labels for the pool, and compare the two models.
 
     A second call continues where the first one stopped. A run that uses only the labels (learner "supervised") needs
@@ -117,12 +118,12 @@ def finish(folder: Path, display: Display, data: DataSet, *, settings: Sequence[
     is_compared = config.learner.name != "supervised"
     if is_compared and not baseline.is_finished:
         display.note("now training the labels-only baseline, for comparison")
-        on_labels = {**config.to_dict(), "learner": {"name": "supervised"}, "guidance": {"name": "none"}}
+        baseline_sections = {**config.to_dict(), "learner": {"name": "supervised"}, "guidance": {"name": "none"}}
         try:
             if baseline.has_config:
                 resume_run(baseline.path, display, data=data, settings=settings, on_finished=write_run_report)
             else:
-                baseline_config = RunConfig.from_dict(on_labels).with_engine(settings)
+                baseline_config = RunConfig.from_dict(baseline_sections).with_engine(settings)
                 new_run(baseline_config, baseline.path, display, data=data, on_finished=write_run_report)
         except Interrupted as error:
             stopped = str(error).partition(";")[0]
@@ -140,18 +141,19 @@ def compare(folder: Path, baseline: Path) -> Verdict:
     counts = counts[present]
     recalls = np.array([run.lines[-1]["test"]["recall"] for run in runs])[:, present]
     with_pool, labels_alone = recalls.mean(1).tolist()
-    likely = (recalls * counts + 1) / (counts + 2)  # Laplace's rule: one correct label does not prove a recall of 1
-    error = math.sqrt((likely * (1 - likely) / counts).sum()) / len(counts)
+    smoothed = (recalls * counts + 1) / (counts + 2)  # Laplace's rule: one correct label does not prove a recall of 1
+    # Both models are scored on the same labels; treating the scores as independent makes the error larger than it is.
+    error = math.sqrt((smoothed * (1 - smoothed) / counts).sum()) / len(counts)
     gain, num_scored = with_pool - labels_alone, int(counts.sum())
 
     text = f"balanced accuracy {with_pool:.1%} with the unlabelled samples, {labels_alone:.1%} with the labels alone"
     if split["test_is_trained_on"]:
         text += ", measured on the training labels: there are too few labels to hold some out and compare fairly"
-    elif gain > CLEARLY * error:
+    elif gain > MIN_STANDARD_ERRORS * error:
         text += f" ({num_scored} held-out labels): the unlabelled samples helped"
-    elif gain < -CLEARLY * error:
+    elif gain < -MIN_STANDARD_ERRORS * error:
         text += (
-            f" ({num_scored} held-out labels): the unlabelled samples did harm; "
+            f" ({num_scored} held-out labels): the unlabelled samples made the model worse; "
             f"use the model in {baseline}, or try another guidance"
         )
     else:

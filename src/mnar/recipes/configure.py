@@ -38,20 +38,20 @@ def configure(
 ) -> RunConfig:
     """Return a complete configuration.
 
-    Later layers override earlier ones: the defaults of the data set, `defaults`, the defaults of the learner, the
-    recipe, the parts chosen by name, the other arguments, and finally `settings` (the --set options).
+    Later layers override earlier ones: DEFAULTS, the defaults of the data set, the argument `defaults`, the defaults of
+    the learner and of the pair of learner and data set, the recipe, the parts chosen by name, the other arguments, and
+    finally `settings` (the --set options).
     """
     cell = _recipe(recipe).sections if recipe else {}
     parsed = [parse_setting(setting) for setting in settings]
     for section, option, value in parsed:
         if (section, option) == ("train", "iterations") and iterations not in (None, value):
             raise ValueError(
-                f"--iterations is {iterations}, but --set train.iterations={value} says otherwise; "
-                "leave one of them out"
+                f"--iterations is {iterations}, but --set train.iterations is {value}; leave one of them out"
             )
     chosen: Sections = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
     chosen |= {section: value for section, option, value in parsed if option == "name"}
-    chosen = {section: _named(section, str(name)) for section, name in chosen.items() if name}
+    chosen = {section: _section_from_name(section, str(name)) for section, name in chosen.items() if name}
 
     data_name = _name_of("dataset", DEFAULTS, cell, chosen)
     config = _merge(_merge(DEFAULTS, DATASET_DEFAULTS.get(data_name, {})), defaults or {})
@@ -59,10 +59,8 @@ def configure(
     config = _merge(config, LEARNER_DEFAULTS.get(learner_name, {}))
     config = _merge(config, PAIR_DEFAULTS.get((learner_name, data_name), {}))
     config = _merge(_merge(config, cell), chosen)
-    _size_protocol(config)
-    _guide(
-        config, is_named="guidance" in chosen or "guidance" in cell, learner_is_named="learner" in {**cell, **chosen}
-    )
+    config = _with_protocol_sizes(config)
+    config = _with_guidance(config, named={**cell, **chosen})
     if data is not None:
         # An absolute path, so that --resume works from any folder.
         config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})
@@ -73,21 +71,21 @@ def configure(
     for section, option, value in parsed:
         if option != "name":
             config = _merge(config, {section: _nested(option, value)})
-    _size_batches(config)
-    if config["learner"].get("encoder"):
-        config["learner"]["encoder"] = str(Path(config["learner"]["encoder"]).resolve())
+    config = _with_unlabeled_batch_size(config)
+    if encoder := config["learner"].get("encoder"):
+        config = _merge(config, {"learner": {"encoder": str(Path(encoder).resolve())}})
     return RunConfig.from_dict(config)
 
 
-def _named(section: str, name: str) -> Sections:
+def _section_from_name(section: str, name: str) -> Sections:
     """Return the section of a part by its name.
 
     A guidance may be a chain such as "distribution_alignment+prg": the guidances act from left to right.
     """
     first, *further = [part.strip() for part in name.split("+")] if section == "guidance" else [name]
     part: Sections = {"name": first}
-    for name in further:
-        part = {"name": name, "preceded_by": part}
+    for next_name in further:
+        part = {"name": next_name, "preceded_by": part}
     return part
 
 
@@ -96,29 +94,30 @@ def _name_of(section: str, *layers: Mapping[str, Any]) -> str:
     return next(str(layer[section]["name"]) for layer in reversed(layers) if section in layer)
 
 
-def _size_protocol(config: Sections) -> None:
+def _with_protocol_sizes(config: Sections) -> Sections:
     """Set the class sizes of the protocol to fit the data set, unless they are given."""
-    if "protocol" in config:
-        sizes = PROTOCOL_SIZES.get(config["dataset"]["name"], {}).get(config["protocol"]["name"], {})
-        config["protocol"] = {**sizes, **config["protocol"]}
+    if "protocol" not in config:
+        return config
+    sizes = PROTOCOL_SIZES.get(config["dataset"]["name"], {}).get(config["protocol"]["name"], {})
+    return {**config, "protocol": {**sizes, **config["protocol"]}}
 
 
-def _guide(config: Sections, *, is_named: bool, learner_is_named: bool) -> None:
-    """Choose the guidance or the chain of guidances, and complete the options.
+def _with_guidance(config: Sections, *, named: Mapping[str, Any]) -> Sections:
+    """Choose the guidance or the chain of guidances, and complete the options. `named` are the sections the user named.
 
     A learner that is named without a guidance gets the guidance of its own paper. A guidance that is named acts after
-    the learner's own guidance, or replaces it if the named guidance corrects class shares itself (`Guidance.aligns`).
-    A chain is used as given.
+    the guidance of the learner's paper, or replaces it if the named guidance corrects class shares itself
+    (`Guidance.aligns`). A chain is used as given.
     """
     learner, guidance = config["learner"]["name"], config["guidance"]
-    own = default_guidance_of(learner)
-    if not is_named and learner_is_named:
-        guidance = own
-    elif (
-        own["name"] != "none" and guidance["name"] != "none" and "preceded_by" not in guidance and not _aligns(guidance)
-    ):
-        guidance = {**guidance, "preceded_by": own}
-    config["guidance"] = _with_options_of(learner, config["dataset"]["name"], guidance)
+    from_paper = default_guidance_of(learner)
+    is_chain = "preceded_by" in guidance
+    has_two = from_paper["name"] != "none" and guidance["name"] != "none"
+    if "guidance" not in named and "learner" in named:
+        guidance = from_paper
+    elif has_two and not is_chain and not _aligns(guidance):
+        guidance = {**guidance, "preceded_by": from_paper}
+    return {**config, "guidance": _with_options_of(learner, config["dataset"]["name"], guidance)}
 
 
 def _aligns(guidance: Sections) -> bool:
@@ -129,9 +128,10 @@ def _aligns(guidance: Sections) -> bool:
 
 def _with_options_of(learner: str, dataset: str, guidance: Sections) -> Sections:
     """Add to each guidance of a chain the default options for this data set and learner. Given options win."""
-    own, wanted = default_guidance_of(learner), LEARNERS[learner].guidance_options if learner in LEARNERS else {}
-    options = {**GUIDANCE_DEFAULTS.get((guidance["name"], dataset), {}), **wanted.get(guidance["name"], {})}
-    options |= own if guidance["name"] == own["name"] else {}
+    name, from_paper = guidance["name"], default_guidance_of(learner)
+    of_learner = LEARNERS[learner].guidance_options if learner in LEARNERS else {}
+    options = {**GUIDANCE_DEFAULTS.get((name, dataset), {}), **of_learner.get(name, {})}
+    options |= from_paper if name == from_paper["name"] else {}
     before = (
         {"preceded_by": _with_options_of(learner, dataset, guidance["preceded_by"])}
         if "preceded_by" in guidance
@@ -140,13 +140,14 @@ def _with_options_of(learner: str, dataset: str, guidance: Sections) -> Sections
     return {**options, **guidance, **before}
 
 
-def _size_batches(config: Sections) -> None:
+def _with_unlabeled_batch_size(config: Sections) -> Sections:
     """Set the unlabelled batch size, unless it is given: the labelled batch size times the ratio of the learner."""
-    train, learner = config.setdefault("train", {}), LEARNERS.get(config["learner"]["name"])
-    if learner and "batch_unlabeled" not in train:
-        batch_labeled = train.get("batch_labeled", TrainOptions.batch_labeled)
-        if isinstance(batch_labeled, int):  # otherwise RunConfig raises an error that names the option
-            config["train"] = {**train, "batch_unlabeled": learner.unlabeled_ratio * batch_labeled}
+    train, learner = config.get("train", {}), LEARNERS.get(config["learner"]["name"])
+    batch_labeled = train.get("batch_labeled", TrainOptions.batch_labeled)
+    is_number = isinstance(batch_labeled, int)  # otherwise RunConfig raises an error that names the option
+    if learner is None or "batch_unlabeled" in train or not is_number:
+        return {**config, "train": train}
+    return {**config, "train": {**train, "batch_unlabeled": learner.unlabeled_ratio * batch_labeled}}
 
 
 def _nested(option: str, value: Any) -> Sections:
@@ -162,7 +163,7 @@ def _recipe(name: str) -> Recipe:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Sections:
-    """Merge sections; `above` overrides `below`. If a section of `above` names another part, the old options go."""
+    """Merge sections; `above` overrides `below`. If `above` names another part, the old options are dropped."""
     merged = dict(below)
     for section, options in above.items():
         old = below.get(section)

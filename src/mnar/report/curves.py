@@ -28,6 +28,8 @@ def learning_curves(methods: Sequence[Method]) -> Figure:
     """Every headline metric over time; a dotted line marks the final value of a finished learner without guidance."""
     metrics = headline_metrics()
     figure, axes = panels(len(metrics), columns=2, height=3.3)
+    for panel in axes[1:]:
+        panel.sharey(axes[0])  # before drawing, so that the limits fit all panels
     for panel, metric in zip(axes, metrics, strict=True):
         series_of = partial(_metric_series, metric=metric)
         _curves(panel, methods, series_of)
@@ -36,8 +38,6 @@ def learning_curves(methods: Sequence[Method]) -> Figure:
                 final = np.mean([values[-1] for _, values in recorded])
                 panel.axhline(100 * final, color=method.colour, linestyle=":", linewidth=1)
         panel.set(title=f"Test {metric.title}", ylabel="%")
-        if panel is not axes[0]:
-            panel.sharey(axes[0])
     legend_above(figure, axes[:1])
     return figure
 

@@ -1,7 +1,7 @@
 """Build data, split, model, learner, guidance and trainer from a `RunConfig`.
 
-This module is the only one that builds parts from their names. The modules that read configurations (`config`,
-`recipes`) or list the parts (`terminal.listing`) look names up for their options only.
+This is the only module that builds parts from their names. Other modules use a name only to look up the options of a
+part.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: Networ
     """Build the trainer, and refuse combinations of parts and data that cannot work."""
     if distributed.world_size() > 1:
         raise ValueError("training in several processes is not supported yet; start one process")
-    _check_suits(config, data)
+    _check_data_kind(config, data)
     torch.manual_seed(config.seed)
     engine, options = Engine(config.engine), config.train
     rows, validation_index, held_out = _hold_out_labels(config, data, rows)
@@ -128,6 +128,7 @@ def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
     return RunConfig.from_dict(
         {
             **config.to_dict(),
+            # The learner has every option of its pretraining stage, e.g. vime those of vime_self.
             "learner": {"name": stage, **{option: learner.options[option] for option in shared}},
             "guidance": {"name": "none"},
             "train": {
@@ -144,7 +145,10 @@ def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
 def _hold_out_labels(
     config: RunConfig, data: DataSet, rows: Split
 ) -> tuple[Split, npt.NDArray[np.int64], tuple[Tensor, Tensor] | None]:
-    """Keep a share of the labels (`train.validation`) back for early stopping: rows, held-out rows, samples, labels."""
+    """Hold out a share of the labels (`train.validation`) for early stopping.
+
+    Return the remaining split, the held-out rows, and their samples and labels (None if the share is 0).
+    """
     share = config.train.validation
     if not share:
         return rows, rows.labeled_index[:0], None
@@ -182,7 +186,7 @@ def _true_class_counts(data: DataSet, rows: Split) -> tuple[float, ...]:
     return tuple(torch.bincount(pool, minlength=len(data.class_names)).double().tolist())
 
 
-def _check_suits(config: RunConfig, data: DataSet) -> None:
+def _check_data_kind(config: RunConfig, data: DataSet) -> None:
     kind, name = "images" if data.is_image else "tables", config.learner.name
     if kind not in LEARNERS[name].suits:
         suitable = sorted(other for other, learner in LEARNERS.items() if kind in learner.suits)

@@ -44,7 +44,7 @@ def remedy(where: str | Path) -> str:
 def check_config(path: Path, config: Any) -> None:
     _check(path, config, CONFIG_SHAPE)
     guidance, entry = config["guidance"], "guidance"
-    while guidance := guidance.get("preceded_by"):
+    while guidance := guidance.get("preceded_by"):  # the guidances that act before, one inside the other
         entry = f"{entry}.preceded_by"
         _check(path, guidance, PART, entry)
 

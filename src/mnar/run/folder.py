@@ -1,4 +1,6 @@
-"""`RunFolder`: the one place that reads and writes the files of a run folder (the checkpoint is in checkpoint.py).
+"""`RunFolder`: typed reading and writing of the files in a run folder.
+
+checkpoint.py, model_file.py and report/html.py write state.pt, model.safetensors and report.html.
 
 config.yaml              the complete configuration
 split.json               class counts of the split, and hashes that identify the split and the data
@@ -47,7 +49,7 @@ class SplitRecord(TypedDict):
 
 
 class Session(TypedDict, total=False):
-    """One stretch of training without a stop."""
+    """One training session; each resume starts a new one. A session also repeats the versions and the device."""
 
     from_step: int
     to_step: int
@@ -68,7 +70,7 @@ class Environment(TypedDict):
 
 
 class RunFolder:
-    """Typed access to the files of one run. Every write except that of a log line is atomic."""
+    """Typed access to the files of one run. All writes are atomic, except that `append_evaluation` appends a line."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -96,7 +98,7 @@ class RunFolder:
             ) from error
 
     def sections(self) -> dict[str, Any]:
-        """The configuration as plain sections, for readers that also accept options of other versions."""
+        """config.yaml without a check of the option names, so that reports can read runs of other versions."""
         path = self.path / CONFIG
         try:
             sections = yaml.safe_load(self._text(path))
@@ -131,11 +133,12 @@ class RunFolder:
         check_environment(self.path / ENVIRONMENT, environment)
         return environment
 
+    @property
     def has_environment(self) -> bool:
         return (self.path / ENVIRONMENT).is_file()
 
     def saved_step(self) -> int:
-        """The step of the newest checkpoint; 0 for a run that has not started, or whose files are damaged."""
+        """The step up to which training was saved, by environment.json; 0 if that file is missing or damaged."""
         try:
             return int(json.loads((self.path / ENVIRONMENT).read_text())["sessions"][-1]["to_step"])
         except (OSError, ValueError, LookupError, TypeError):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mnar.config import IDLE_GUIDANCES, default_guidance_of, settings_of
+from mnar.config import IDLE_GUIDANCES, default_guidance_of, guidance_chain, settings_of
 from mnar.run.file_checks import check_complete, check_evaluations
 from mnar.run.file_names import CONFIG, METRICS, MODEL, PRETRAINING
 from mnar.run.folder import Environment, Evaluation, RunFolder, SplitRecord
@@ -46,6 +46,7 @@ class Run:
     def added(self) -> list[str]:
         """The guidances besides the one of the learner's own paper, in the order in which they act."""
         default = default_guidance_of(self.config["learner"]["name"])["name"]
+        # The guidance of the learner's own paper counts as added unless it acts first.
         return [name for place, name in enumerate(self._chain) if name != "none" and (place, name) != (0, default)]
 
     @property
@@ -73,11 +74,7 @@ class Run:
     @property
     def guidances(self) -> list[dict[str, Any]]:
         """The guidances with their options, in the order in which they act."""
-        guidance, chain = self.config["guidance"], list[dict[str, Any]]()
-        while guidance:
-            chain.insert(0, {name: value for name, value in guidance.items() if name != "preceded_by"})
-            guidance = guidance.get("preceded_by")
-        return chain
+        return guidance_chain(self.config["guidance"])
 
     @property
     def _chain(self) -> list[str]:
@@ -121,9 +118,10 @@ def read_run(folder: Path) -> Run:
     """Read one run folder and check that no evaluation is missing."""
     files = RunFolder(folder)
     _check_exists(files.path)
-    is_finished = files.is_finished  # before the metrics: the model is written after the last evaluation
+    # Look for the model before reading the metrics: the model is written after the last evaluation.
+    is_finished = files.is_finished
     lines = files.evaluations()
-    if not lines and not is_finished:  # before the other files: a run that has just started may lack them
+    if not lines and not is_finished:  # a run that has just started may not have the other files yet
         raise NotEvaluated(
             f"{files.path} has no evaluation in {METRICS} yet; train until the first one (train.eval_every)"
         )
@@ -133,15 +131,15 @@ def read_run(folder: Path) -> Run:
     config, split = files.sections(), files.split()
     _check_no_gap(files.path, config["train"], lines, is_finished=is_finished)
     stage = RunFolder(files.path / PRETRAINING)
-    pretraining = stage.environment() if stage.has_environment() else None
+    pretraining = stage.environment() if stage.has_environment else None
     return Run(files.path, config, split, files.environment(), lines, pretraining)
 
 
 def read_runs(folders: Iterable[Path]) -> list[Run]:
     """Read all runs in and below these folders.
 
-    A run without an evaluation is left out with a warning, provided that there are other runs. The same holds for a
-    damaged run, unless the user named its folder, and for a copy of another run.
+    Runs without an evaluation, damaged runs and copies of other runs are left out with a warning. A damaged run is an
+    error if the user named its folder. It is also an error if no run is left.
     """
     folders = list(map(Path, folders))
     named = {folder.resolve() for folder in folders}
@@ -185,7 +183,7 @@ def _without_copies(runs: Iterable[Run]) -> list[Run]:
             continue
         further, other = (run, kept[twin]) if run.step > kept[twin].step else (kept[twin], run)
         kept[twin] = further
-        reason = f"{other.folder} has the configuration and seed of {further.folder}, at step {further.step:,}"
+        reason = f"{other.folder} is a copy of {further.folder} at step {further.step:,} (same configuration and seed)"
         warnings.warn(f"left out: {reason}", stacklevel=3)
     return kept
 

@@ -72,7 +72,7 @@ class RunRecorder:
         self.guided = any(part.name not in IDLE_GUIDANCES for part in config.guidance.chain)
         self.began = time.monotonic()
         self.machine = _machine(trainer.engine.device)
-        self.earlier_sessions = self.files.environment()["sessions"] if self.files.has_environment() else []
+        self.earlier_sessions = self.files.environment()["sessions"] if self.files.has_environment else []
         self._write_environment(first_step)
         self.warned: dict[str, str] = {}
 

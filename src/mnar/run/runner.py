@@ -37,7 +37,7 @@ from mnar.training.metrics import all_scores
 from mnar.training.trainer import Interrupted, Trainer, train
 from mnar.types import DataSet, Split
 
-LEFT_BY_A_KILL = (LOCK, f"{CONFIG}.part")  # files of a run that was killed before its configuration was written
+LEFTOVER_FILES = (LOCK, f"{CONFIG}.part")  # of a run that was killed before its configuration was written
 OnFinished = Callable[[Path], None]  # called with the folder of a finished run, e.g. to draw its report
 
 
@@ -60,7 +60,7 @@ def new_run(
     """Train `config` into a new run folder.
 
     data           the data that `config` names, if the caller has read them already
-    until          a time of `time.monotonic()`: stop then and save, as after a signal
+    until          stop and save when `time.monotonic()` reaches this value
     on_finished    called with the folder of every run that reaches its end, the pretraining stage included
     """
     _refuse_used(folder)
@@ -116,7 +116,7 @@ def resume_run(
 
 
 def evaluate_run(folder: Path, *, root: Path | None = None, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Compute every metric of a run's averaged model on its test set, whether the run is finished or not.
+    """Compute every metric of the model that a run evaluates and saves, on the test set, even if the run is unfinished.
 
     `root` and `settings` are as in `resume_run`.
     """
@@ -132,7 +132,7 @@ def evaluate_run(folder: Path, *, root: Path | None = None, settings: Sequence[s
 def trained_network(
     folder: Path, config: RunConfig, data: DataSet, engine: Engine
 ) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """The averaged model of a run in evaluation mode, and the function that turns samples into its input."""
+    """The model that a run evaluates and saves, and the function that turns samples into its input."""
     model = make_model(config, data)
     try:
         model.load_state_dict(read_weights(folder))
@@ -141,7 +141,9 @@ def trained_network(
         raise FileNotFoundError(f"{folder} has no model and no checkpoint yet; {remedy}") from error
     except (SafetensorError, RuntimeError) as error:
         remedy = f"write it again with `{resume_command(folder)}`"
-        raise ValueError(f"the model in {folder} is damaged or of another kind ({error}); {remedy}") from error
+        raise ValueError(
+            f"the model in {folder} is damaged, or does not fit the model in {CONFIG} ({error}); {remedy}"
+        ) from error
     augment = make_augment(config, data).to(engine.device)
     return engine.inference(engine.place(model).eval()), lambda x: augment(x.to(engine.device), "id")
 
@@ -151,7 +153,7 @@ def _refuse_used(folder: Path) -> None:
         raise FileExistsError(
             f"{folder} already contains a run; continue it with `{resume_command(folder)}`, or choose another --out"
         )
-    if folder.exists() and (not folder.is_dir() or any(entry.name not in LEFT_BY_A_KILL for entry in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(entry.name not in LEFTOVER_FILES for entry in folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not an empty folder; choose another --out")
 
 
@@ -175,14 +177,14 @@ def _pretrain(
     until: float | None = None,
     on_finished: OnFinished | None = None,
 ) -> None:
-    """Train the encoder in a run of its own, if the learner needs one and the user named none."""
+    """Train the encoder in a separate run inside `folder`, if the learner needs one and learner.encoder is not set."""
     if trainer.learner.pretrained_by is None or config.learner.options["encoder"]:
         return
     stage = folder / PRETRAINING
     if not (stage / MODEL).exists():
         devices = [trainer.engine.device] if trainer.engine.device.type == "cuda" else []
         try:
-            with torch.random.fork_rng(devices):  # the main run draws the same numbers, resumed or not
+            with torch.random.fork_rng(devices):  # pretraining must not change the numbers that the main run draws
                 if (stage / CONFIG).exists():
                     resume_run(stage, display, data=data, settings=settings, until=until, on_finished=on_finished)
                 else:
@@ -195,7 +197,7 @@ def _pretrain(
 
 
 def _load_encoder(trainer: Trainer, source: Path | None) -> None:
-    """Load the encoder weights from the model of a run, if the user named one."""
+    """Load encoder weights from a run folder or a model file; do nothing if `source` is None."""
     if source is None:
         return
     path = source / MODEL if source.is_dir() else source
@@ -270,8 +272,8 @@ def _newest_checkpoint(config: RunConfig, folder: Path, display: Display, *, fir
         lines = RunFolder(folder).evaluations()
         if (folder / MODEL).exists() or (lines and lines[-1]["step"] > first_due):
             raise FileNotFoundError(
-                f"{folder / STATE} is missing, although the run had reached a later step; "
-                "restore the file, or start a new run"
+                f"{folder / STATE} is missing, although the run has got past step {first_due}, its first "
+                "checkpoint; restore the file, or start a new run"
             ) from error
         return None  # the run starts again and gives the same result
     for problem in problems:

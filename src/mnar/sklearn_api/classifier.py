@@ -119,6 +119,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             train_x=data.train_x[:0].clone(),
             train_y=data.train_y[:0].clone(),
             test_x=data.test_x[:0].clone(),
+            test_y=data.test_y[:0].clone(),
             row_names=(),
         )
         predicted = self._probs(data.train_x).argmax(1)

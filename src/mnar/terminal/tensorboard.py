@@ -75,7 +75,8 @@ def scalars(line: dict[str, Any], class_names: Sequence[str], test_counts: Seque
     for metric in METRICS.values():
         value = metric.value(line["test"], test_counts)
         if value is not None and metric.is_per_class:
-            values |= {f"{metric.name}/{name}": share for name, share in zip(class_names, value, strict=True)}
+            shares = zip(class_names, value, strict=True)
+            values |= {f"{metric.name}/{name}": share for name, share in shares if share is not None}
         elif value is not None:
             values[f"test/{metric.name}"] = value
     values |= {f"train/{name}": mean for name, mean in line["train"].items()}

@@ -35,7 +35,7 @@ class Engine:
             torch.cuda.set_device(self.device)
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.allow_tf32 = (
-                False  # convolutions in float32 shall be exact; matrix products already are
+                False  # float32 convolutions keep full precision; matrix products already do
             )
         if self.compile:
             from torch._dynamo import config as dynamo  # takes a second to import, so only if it is needed
@@ -43,10 +43,13 @@ class Engine:
             dynamo.recompile_limit = max(dynamo.recompile_limit, RECOMPILE_LIMIT)
 
     def place(self, model: Classifier) -> Classifier:
-        """Move the model to the device, on a GPU channels-last, which convolutions read without a transpose."""
-        ours = [module for module in model.modules() if isinstance(module, BatchNormLeakyReLU | Convolution3x3)]
-        self.fused = self.fused and bool(ours)  # other models use torch.compile
-        for module in ours:
+        """Move the model to the device, on a GPU channels-last, which convolutions read without a transpose.
+
+        A model without layers that have Triton kernels switches `fused` off.
+        """
+        with_kernels = [module for module in model.modules() if isinstance(module, BatchNormLeakyReLU | Convolution3x3)]
+        self.fused = self.fused and bool(with_kernels)  # other models use torch.compile
+        for module in with_kernels:
             module.fused = self.fused
         model = model.to(self.device)
         if self.device.type == "cuda":
@@ -79,8 +82,8 @@ class Engine:
 class AutocastModel(nn.Module):
     """A model whose features are compiled, or computed under autocast, or both.
 
-    Heads, softmax and guidance stay in float32. Logits in bfloat16 have ties, and a tie that is broken differently at
-    the next visit would look like a transition to PRG.
+    Heads, softmax and guidance stay in float32, because bfloat16 logits can tie. If a tie is broken differently at the
+    next visit, PRG counts a transition that did not happen.
     """
 
     def __init__(self, model: Classifier, device: torch.device, dtype: torch.dtype, *, compiles: bool = False) -> None:
@@ -129,7 +132,7 @@ class GraphedStep:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, stream=self._stream):
                 self._step()
-        self._graph.replay()
+        self._graph.replay()  # capturing only records the step; the replay executes it
 
     def _run_aside(self) -> None:
         """Run the step on the stream of the later capture, so that caches per stream are filled."""

@@ -16,18 +16,21 @@ from mnar.augment import kind_of
 from mnar.types import Batch, DataSet, Selection, Split
 
 STEPS_AHEAD = 64  # the rows of this many steps are drawn on the host and copied to the device together
-LARGEST_SHARE = 0.5  # of the free device memory that samples may fill; model and activations need the rest
+MAX_SHARE_OF_FREE_MEMORY = 0.5  # of the free device memory that samples may fill; model and activations need the rest
 
 
 class Loader:
     """Draws the rows of a step from (seed, step) alone, so that resuming needs no sampler state.
 
     Labelled rows may repeat within a batch. Unlabelled rows are distinct within a batch and independent across batches,
-    so a sample can return in the next batch. With one permutation per epoch, PRG would see no transition during the
-    first epoch.
+    so a sample can return in the next batch. With one permutation per epoch, no sample would return within the first
+    epoch, so PRG would see no transition.
+
+    A `row` is a row of the training samples. An `index` is a position in the labelled or the unlabelled set.
 
     on_device    True: copy all samples to the device. False: keep them in host memory (or in a memory-mapped file) and
-                 copy the samples of each step. None: copy them if they fit well. The batches are the same in all cases.
+                 copy the samples of each step. None: copy them if they take at most half of the free device memory.
+                 The batches are the same in all cases.
     held_out     rows whose labels are held out for early stopping
     """
 
@@ -59,7 +62,7 @@ class Loader:
         self.augment, self.seed, self.device = augment, seed, device
         self.views, self.labeled_view = tuple(views), labeled_view
         self.batch_labeled, self.batch_unlabeled = batch_labeled, batch_unlabeled
-        self.on_device = fits(data.train_x.nbytes, device) if on_device is None else on_device
+        self.on_device = fits_on_device(data.train_x.nbytes, device) if on_device is None else on_device
         # uint8 on the device takes a quarter of the memory of float32; the augmentation casts after the crop
         self._inputs = data.train_x.to(device) if self.on_device else data.train_x
         self._given_rows = torch.from_numpy(split.labeled_index).to(device)
@@ -70,31 +73,30 @@ class Loader:
         self._labeled_rows, self._labels = self._given_rows, self._given_labels
         self.selection: Selection | None = None  # the samples that joined after the last generation
         self._pool: npt.NDArray[np.int64] | None = None  # rows that unlabelled batches are drawn from; None: all
-        # For scores only; no learner sees these classes. If some are unknown, none is used: the known ones belong to
-        # labelled samples, on which the model was trained, so their scores would be too high.
+        # The true classes of the unlabelled samples, for scores only. If some are unknown, all count as unknown: the
+        # known ones belong to labelled samples, on which the model was trained, so scores on them would be too high.
         self.unlabeled_targets = data.train_y.to(device)[self._unlabeled_rows]
         if (self.unlabeled_targets < 0).any():
             self.unlabeled_targets = torch.full_like(self.unlabeled_targets, -1)
         # A CUDA graph reads the indices from fixed addresses.
+        # The share of this process; `make_trainer` does not allow several processes yet.
         local = slice(distributed.rank(), None, distributed.world_size())
         self._local = local
         self._x_index = torch.zeros(len(range(batch_labeled)[local]), dtype=torch.int64, device=device)
         self._u_index = torch.zeros(len(range(batch_unlabeled)[local]), dtype=torch.int64, device=device)
-        self._drawn_from = -1
+        self._drawn_block = -1
         self._drawn: tuple[Tensor, Tensor] | None = None
         batch = len(self._x_index) + len(self._u_index)
         self._staging = None if self.on_device else Staging(self._inputs, batch, device)
 
     def indices(self, step: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Draw the rows of one step: rows of the labelled set, and rows of the unlabelled set."""
-        random = np.random.default_rng([self.seed, step])
-        x_index = random.integers(self.num_labeled, size=self.batch_labeled)
+        rng = np.random.default_rng([self.seed, step])
+        x_index = rng.integers(self.num_labeled, size=self.batch_labeled)
         if self._pool is None:
-            u_index = random.choice(self.num_unlabeled, size=self.batch_unlabeled, replace=False)
+            u_index = rng.choice(self.num_unlabeled, size=self.batch_unlabeled, replace=False)
         else:
-            u_index = random.choice(
-                self._pool, size=self.batch_unlabeled, replace=len(self._pool) < self.batch_unlabeled
-            )
+            u_index = rng.choice(self._pool, size=self.batch_unlabeled, replace=len(self._pool) < self.batch_unlabeled)
         return x_index, u_index
 
     def adopt(self, selection: Selection) -> None:
@@ -103,6 +105,7 @@ class Loader:
         self._labeled_rows = torch.cat([self._given_rows, self._unlabeled_rows[rows]])
         self._labels = torch.cat([self._given_labels, labels])
         self.num_labeled = len(self._labels)
+        # UPS without any negative label gives an empty pool; batches then come from all samples.
         is_pool = selection.pool is not None and len(selection.pool) > 0
         self._pool = selection.pool.cpu().numpy() if is_pool else None  # type: ignore[union-attr]
         pool = None if selection.pool is None else selection.pool.to(self.device)
@@ -123,8 +126,8 @@ class Loader:
     def seek(self, step: int) -> None:
         """Load the rows of `step`, so that `batch` returns the batch of that step."""
         block, offset = divmod(step, STEPS_AHEAD)
-        if self._drawn is None or block != self._drawn_from:
-            self._drawn, self._drawn_from = self._draw(block), block
+        if self._drawn is None or block != self._drawn_block:
+            self._drawn, self._drawn_block = self._draw(block), block
         x_index, u_index = self._drawn
         self._x_index.copy_(x_index[offset])
         self._u_index.copy_(u_index[offset])
@@ -200,9 +203,9 @@ class Staging:
             copied.record()
 
 
-def fits(num_bytes: int, device: torch.device) -> bool:
+def fits_on_device(num_bytes: int, device: torch.device) -> bool:
     """Whether the samples fit well into device memory; always true on the CPU, where they already are."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    return num_bytes <= LARGEST_SHARE * free
+    return num_bytes <= MAX_SHARE_OF_FREE_MEMORY * free

@@ -25,7 +25,7 @@ from mnar.training.optimizer import Average, cosine, make_optimizer
 from mnar.training.options import TrainOptions
 from mnar.types import DataSet, Selection
 
-NUM_SNAPSHOTS = 20  # evaluations that record matrices; more would make metrics.jsonl large with 100 classes
+NUM_SNAPSHOTS = 20  # evaluations that write matrices to metrics.jsonl; with 100 classes, more would make it large
 
 
 class Interrupted(RuntimeError):
@@ -33,7 +33,14 @@ class Interrupted(RuntimeError):
 
 
 class Recorder(Protocol):
-    """Receives what training produces: log lines, evaluations, selections and checkpoints."""
+    """Receives what training produces.
+
+    stepped       after every step
+    progress      every `log_every` steps without an evaluation: the means of the logged values
+    evaluation    a line of metrics.jsonl
+    generation    the samples that join the labelled set before generation `number`
+    save          a checkpoint; with `must`, a failure to write it is an error
+    """
 
     @property
     def stop_requested(self) -> bool: ...
@@ -62,6 +69,10 @@ class Trainer:
         fresh_model: Callable[[], Classifier] | None = None,
         held_out: tuple[Tensor, Tensor] | None = None,
     ) -> None:
+        if learner.generations > 1 and fresh_model is None:
+            raise ValueError(
+                "this learner trains in generations; pass the trainer `fresh_model`, which makes a new model"
+            )
         self.options, self.engine, self.loader, self.fresh_model = options, engine, loader, fresh_model
         self.model = engine.place(model).train()
         self.learner = learner.to(engine.device)
@@ -100,7 +111,7 @@ class Trainer:
         )
 
     def generation_end(self, generation: int) -> int:
-        """The last step of a generation. All generations have the same length, up to one step."""
+        """The last step of a generation. The lengths of generations differ by at most one step."""
         return (generation + 1) * self.options.iterations // self.learner.generations
 
     @property
@@ -112,7 +123,7 @@ class Trainer:
     def evaluated_model(self) -> Classifier:
         """The model that is evaluated and saved: the moving average, or the best model under early stopping.
 
-        The bias that the guidance measures (`Guidance.test_bias`) is subtracted from its logits.
+        If the guidance measures a bias of the logits (`Guidance.test_bias`), the bias of the head is reduced by it.
         """
         bias = self._test_bias()
         if bias is None:
@@ -148,7 +159,7 @@ class Trainer:
         return int(self.steps_done) < self.options.iterations and self.is_over(int(self.steps_done))
 
     @property
-    def notes_pseudo_labels(self) -> bool:
+    def records_pseudo_labels(self) -> bool:
         return bool(self.learner.views) and self.learner.labels_batches
 
     @property
@@ -180,7 +191,7 @@ class Trainer:
         network(batch).float().sum().backward()
 
     def step(self) -> None:
-        """Take one training step. It contains only device work, so the whole step can be one CUDA graph."""
+        """Take one training step. The step runs on the device only, so it can become one CUDA graph."""
         batch = self.loader.batch()
         began, end = self.bounds
         progress = (self.steps_done - began) / (end - began)
@@ -198,7 +209,7 @@ class Trainer:
         self.steps_done += 1
 
         logs = {"loss": loss.detach()} | logs
-        if self.notes_pseudo_labels:
+        if self.records_pseudo_labels:
             logs |= {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
             self.meters.add_pseudo_labels(self.learner.pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
         self.meters.add(logs)
@@ -233,13 +244,13 @@ class Trainer:
             line["generation"] = self.generation
         if self.loader.selection is not None:
             line["selection"] = self._selection_scores(self.loader.selection)
-        if self.notes_pseudo_labels:
+        if self.records_pseudo_labels:
             line["pseudo"] = pseudo_label_scores(self.meters.pseudo_confusion.cpu())
             matrices["pseudo_confusion"] = self.meters.pseudo_confusion[:num_classes]
         if estimates := self.learner.guidance.estimates():
             line["guidance"] = {name: values.tolist() for name, values in estimates.items()}
         matrices |= self.learner.guidance.matrices()
-        if is_last or self._is_snapshot(step):
+        if is_last or self._records_matrices(step):
             line["matrices"] = {name: _as_lists(matrix) for name, matrix in matrices.items()}
         self.meters.reset()
         return line
@@ -258,21 +269,18 @@ class Trainer:
         mine = self.model.state_dict()
         encoder = {name: tensor for name, tensor in weights.items() if name.startswith("encoder.")}
         if encoder.keys() != {name for name in mine if name.startswith("encoder.")}:
-            raise ValueError("the file has no encoder of this shape; name a run of vime_self")
+            raise ValueError("the weights contain no encoder with the layers of this model")
         self.model.load_state_dict(mine | encoder)
         self.average.restart()
 
     def next_generation(self) -> Selection | None:
         """Label the unlabelled set with the trained model, then start again with a fresh network."""
-        if self._initial_learner_state is not None:
+        if self._initial_learner_state is not None:  # before `relabel`, which may set the state of the next generation
             self.learner.load_state_dict(self._initial_learner_state)
         selection = self.learner.relabel(self.predict, self.generation)
         if selection is not None:
             self.loader.adopt(selection)
-        if self.fresh_model is None:
-            raise ValueError(
-                "this learner trains in generations; pass the trainer `fresh_model`, which makes a new model"
-            )
+        assert self.fresh_model is not None  # checked in the constructor
         self.model.load_state_dict(self.fresh_model().state_dict())
         self.average.restart()
         if self.best is not None:
@@ -299,7 +307,7 @@ class Trainer:
             for rows, images in self.loader.unlabeled("id", batch=self.options.batch_unlabeled, labeled=labeled):
                 yield rows, torch.stack([network(images).float() for _ in range(passes)])
 
-    def _is_snapshot(self, step: int) -> bool:
+    def _records_matrices(self, step: int) -> bool:
         due = NUM_SNAPSHOTS * step // self.options.iterations
         due_before = NUM_SNAPSHOTS * (step - self.options.eval_every) // self.options.iterations
         return due > due_before
@@ -309,7 +317,7 @@ class Trainer:
         return bool(torch.isfinite(torch.stack(norms)).all())
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that resuming needs. The loader needs no state: the rows of a step follow from seed and step."""
+        """Everything that resuming needs. The loader saves only its selection: rows follow from seed and step."""
         on_gpu = self.engine.device.type == "cuda"
         return {
             "steps_done": int(self.steps_done),
@@ -355,7 +363,7 @@ class Trainer:
 
 
 def _as_lists(matrix: Tensor) -> list[list[float]]:
-    """Nested lists for JSON; counts, also those kept as floats, are written as integers."""
+    """Nested lists for JSON. A matrix of whole numbers is written as integers, even if its type is float."""
     counts = matrix.long()
     lists: list[list[float]] = (counts if bool((counts == matrix).all()) else matrix).tolist()
     return lists
@@ -381,7 +389,7 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         if is_last or ends_generation or step % options.eval_every == 0:
             recorder.evaluation(trainer.evaluate(step, is_last=is_last))
         elif step % options.log_every == 0 or stop:
-            share = trainer.meters.pseudo_label_share() if trainer.notes_pseudo_labels else []
+            share = trainer.meters.pseudo_label_share() if trainer.records_pseudo_labels else []
             recorder.progress(step, trainer.meters.means(), share)
         saves = is_last or stop or ends_generation or step % options.save_every == 0
         if saves and not trainer.is_finite():

@@ -1,0 +1,34 @@
+"""`mnar report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mnar.report import html
+from tests.report.made_up import write_run
+from tests.support.command import Mnar
+
+
+def test_a_report_is_written_into_a_new_folder(mnar: Mnar, finished_run: Path, tmp_path: Path) -> None:
+    reported = mnar("report", finished_run, "--out", "new/folder/one.html")
+    assert reported.code == 0, reported.errors
+    assert reported.output == "Report: new/folder/one.html\n"
+    page = (tmp_path / "new/folder/one.html").read_text()
+    assert "data:image/svg+xml" in page
+    assert "<title>fixmatch + prg</title>" in page
+
+
+def test_a_report_is_about_all_runs_below_the_folders(
+    mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for figures in ("OVERVIEWS", "PLATES"):
+        plates = [plate._replace(draw=lambda parts: None) for plate in getattr(html, figures)]
+        monkeypatch.setattr(html, figures, plates)
+    for seed in (1, 2, 3):
+        write_run(tmp_path / f"{'some' if seed < 3 else 'other'}/seed-{seed}", seed=seed, num_evaluations=2)
+    assert mnar("report", "some", "other").code == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "<title>3 runs</title>" in page
+    assert [f"<td>{folder}</td>" in page for folder in ("some/seed-1", "some/seed-2", "other/seed-3")] == [True] * 3
