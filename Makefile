@@ -4,9 +4,9 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 # Two processes with one thread each. Tests of one file stay together: they share fixtures that take seconds to make.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
-# What `make test-fast` leaves out besides tests marked `slow`: tests of whole commands, runs, reports and pages.
-FAST := tests --ignore tests/docs --ignore tests/bench --ignore tests/report --ignore tests/run \
-	--ignore tests/own_data --ignore tests/sklearn_api --ignore tests/test_cli.py --ignore tests/test_distributed.py
+# The tests of the parts and of the configuration. The others train whole runs, draw reports or start processes.
+FAST := tests/guidances tests/learners tests/protocols tests/models tests/recipes tests/terminal \
+	tests/test_architecture.py tests/test_config.py tests/test_public_names.py
 
 .PHONY: demo test test-fast lint docs install bench clean
 

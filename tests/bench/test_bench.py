@@ -12,16 +12,16 @@ import torch
 
 import mnar.run
 import mnar.run.assemble
-from mnar import cli
 from mnar.bench import Bench, Cell, choose, first_like, parallel
 from mnar.bench import bench as mnar_bench
-from mnar.bench.rows import row
+from mnar.bench.rows import HOW_TO_READ, row
 from mnar.config import RunConfig
 from mnar.recipes import RECIPES, configure
 from mnar.run.folder import RunFolder
 from mnar.run.lock import InUse, locked
+from mnar.terminal.console import console
 from mnar.training.engine import Engine
-from mnar.training.evaluation import headline
+from mnar.training.evaluation import FINAL, headline
 from mnar.training.options import EngineOptions
 from mnar.training.trainer import Interrupted
 from tests.bench.benches import (
@@ -34,16 +34,16 @@ from tests.bench.benches import (
     arguments_for,
     bench_in,
     files_below,
+    ignore_progress,
     make_up,
     metrics_below,
-    nobody,
     stop_at,
 )
 from tests.datasets.test_cifar import write_batch
 
-OTHER_ITERATIONS = "a run with other settings (train.iterations: 6 and 9); give those it has"
+OTHER_ITERATIONS = "a run with other settings (train.iterations: 6 and 9); use the settings of that run"
 
-# Which cells
+# The choice of cells
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ OTHER_ITERATIONS = "a run with other settings (train.iterations: 6 and 9); give 
     ],
     ids=lambda value: " ".join(value) if len(value) < 4 else f"{len(value)} of them",
 )
-def test_cells_are_chosen_by_name_pattern_or_what_stands_before_a_slash_in_the_order_of_the_list(
+def test_cells_are_chosen_by_name_by_pattern_or_by_table_in_the_order_of_the_list(
     patterns: list[str], chosen: list[str]
 ) -> None:
     assert choose(patterns) == chosen
@@ -83,17 +83,17 @@ def test_cells_are_chosen_by_name_pattern_or_what_stands_before_a_slash_in_the_o
         ("GM", "gm"),
     ],
 )
-def test_an_unknown_cell_is_refused_with_the_nearest_names(unknown: str, near: str) -> None:
+def test_the_error_for_an_unknown_cell_names_the_nearest_recipes(unknown: str, near: str) -> None:
     with pytest.raises(ValueError, match="mnar list recipes") as refusal:
         choose([RECIPE, unknown])
     assert f"no recipe is called {unknown!r}; nearest: " in str(refusal.value)
     assert f"'{near}'" in str(refusal.value)
 
 
-def test_no_cell_no_seed_and_no_step_are_refused(tmp_path: Path) -> None:
+def test_a_bench_without_cells_seeds_or_steps_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no recipe was named; `mnar list recipes`"):
         choose([])
-    with pytest.raises(ValueError, match="without a seed"):
+    with pytest.raises(ValueError, match="no seed was given; choose at least one"):
         bench_in(tmp_path, seeds=())
     for iterations in (0, -3):
         with pytest.raises(ValueError, match=f"iterations is {iterations}; a run has at least one step"):
@@ -101,9 +101,11 @@ def test_no_cell_no_seed_and_no_step_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan")])
-def test_no_time_is_refused_and_nothing_is_written(minutes: float, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give the runs some time"):
-        bench_in(tmp_path / "out").run(nobody, minutes=minutes)
+def test_a_time_limit_that_is_not_positive_is_an_error_before_anything_is_written(
+    minutes: float, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=f"minutes is {minutes}; the time must be positive"):
+        bench_in(tmp_path / "out").run(ignore_progress, minutes=minutes)
     assert not (tmp_path / "out").exists()
 
 
@@ -111,31 +113,31 @@ def test_no_time_is_refused_and_nothing_is_written(minutes: float, tmp_path: Pat
     ("arguments", "code", "message"),
     [
         ("zzz", 1, "no recipe is called 'zzz'; nearest: "),
-        (f"{RECIPE} --minutes 0", 1, "minutes is 0.0; give the runs some time"),
-        (f"{RECIPE} --minutes -2", 1, "minutes is -2.0; give the runs some time"),
-        (f"{RECIPE} --minutes nan", 1, "minutes is nan; give the runs some time"),
+        (f"{RECIPE} --minutes 0", 1, "minutes is 0.0; the time must be positive"),
+        (f"{RECIPE} --minutes -2", 1, "minutes is -2.0; the time must be positive"),
+        (f"{RECIPE} --minutes nan", 1, "minutes is nan; the time must be positive"),
         (f"{RECIPE} --iterations 0", 2, "--iterations"),
         (f"{RECIPE} --seeds 0", 2, "--seeds"),
         (f"{RECIPE} --processes 0", 2, "--processes"),
-        ("", 1, "no recipe was named; `mnar list recipes` has all"),
-        ("--show", 1, "nothing at runs/bench"),
-        (f"{RECIPE} --show --out nope", 1, "nothing at nope"),
+        ("", 1, "no recipe was named; `mnar list recipes` shows them all"),
+        ("--show", 1, "there is no bench in runs/bench"),
+        (f"{RECIPE} --show --out nope", 1, "there is no bench in nope"),
         (f"{RECIPE} --set train.nothing=3", 1, "unknown option of train: 'nothing'"),
         (f"{RECIPE} --set nonsense", 1, "cannot read --set 'nonsense'"),
     ],
 )
-def test_what_a_user_gets_wrong_is_an_error_and_nothing_is_written(
+def test_wrong_arguments_are_an_error_before_anything_is_written(
     arguments: str, code: int, message: str, command: Command, tmp_path: Path
 ) -> None:
     outcome = command(*arguments.split())
     assert outcome.code == code
     assert message in outcome.errors
-    assert outcome.output == "", "no bar, as nothing has begun"
+    assert outcome.output == "", "no progress bar before the check"
     assert "Traceback" not in outcome.errors
     assert list(tmp_path.iterdir()) == []
 
 
-# Which folders
+# The folders of the runs
 
 
 def test_two_recipes_share_a_run_folder_if_and_only_if_their_configurations_are_equal(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_two_recipes_share_a_run_folder_if_and_only_if_their_configurations_are_
     ],
     ids=" ".join,
 )
-def test_recipes_that_share_a_run_folder_have_equal_configurations_whatever_is_set(settings: list[str]) -> None:
+def test_recipes_that_share_a_run_folder_have_equal_configurations_with_any_settings(settings: list[str]) -> None:
     shared = [name for name in RECIPES if first_like(name) != name]
     assert shared
     for name in shared:
@@ -168,7 +170,7 @@ def test_recipes_that_share_a_run_folder_have_equal_configurations_whatever_is_s
         assert ours == first, name
 
 
-def test_a_cell_that_several_tables_have_is_one_run_with_every_seed(tmp_path: Path) -> None:
+def test_a_cell_in_several_tables_is_one_run_per_seed(tmp_path: Path) -> None:
     cell = "cifar10-cadr-g20/fixmatch+prg"
     names = [f"table1/{cell}", f"gm/{cell}", f"ablation/{cell}-steps-1"]
     bench = Bench(tmp_path, names, seeds=[1, 2])
@@ -177,16 +179,16 @@ def test_a_cell_that_several_tables_have_is_one_run_with_every_seed(tmp_path: Pa
         assert bench.folders[name] == {seed: tmp_path / f"runs/table1/{cell}/seed-{seed}" for seed in (1, 2)}
     assert [config.seed for config in bench.configs.values()] == [1, 2]
     alone = Bench(tmp_path, names[1:2], seeds=[1])
-    assert alone.folders[names[1]][1] == bench.folders[names[0]][1], "whatever else was named"
+    assert alone.folders[names[1]][1] == bench.folders[names[0]][1], "the other names do not matter"
     path, config = next(iter(bench.configs.items()))
     make_up(path, config, [0.5])
-    assert [cell.results[0].headline.accuracy_final for cell in bench.cells()] == [0.5] * 3
+    assert [cell.results[0].headline[FINAL] for cell in bench.cells()] == [0.5] * 3
 
 
-# What is trained, and what it comes to
+# Training and results
 
 
-def test_every_cell_is_trained_with_every_seed_and_its_results_are_the_headlines_of_its_runs(trained: Path) -> None:
+def test_every_cell_is_trained_with_every_seed_and_has_the_headlines_of_its_runs(trained: Path) -> None:
     cells = bench_in(trained, seeds=(1, 2)).cells()
     assert [cell.name for cell in cells] == [RECIPE, OTHER]
     for cell in cells:
@@ -195,11 +197,12 @@ def test_every_cell_is_trained_with_every_seed_and_its_results_are_the_headlines
         for result in cell.results:
             assert result.is_done
             assert (result.step, result.iterations) == (STEPS, STEPS)
-            assert result.headline == headline(RunFolder(cell.folders[result.seed]).evaluations())
+            files = RunFolder(cell.folders[result.seed])
+            assert result.headline == headline(files.evaluations(), files.split()["test"])
     assert len(set(metrics_below(trained).values())) == 4, "seeds and methods differ"
 
 
-def test_again_nothing_is_trained_no_file_of_a_run_changes_and_the_results_are_the_same(
+def test_the_same_command_again_trains_nothing_and_gives_the_same_results(
     trained: Path, command: Command, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for what in ("new_run", "resume_run"):
@@ -216,13 +219,13 @@ def test_again_nothing_is_trained_no_file_of_a_run_changes_and_the_results_are_t
     assert {file.name: file.read_bytes() for file in trained.glob("results.*")} == results
 
 
-def test_progress_ends_at_all_of_it_also_where_nothing_was_missing(trained: Path, here: None) -> None:
+def test_progress_ends_at_1_also_if_all_runs_were_finished_before(trained: Path, here: None) -> None:
     shares = list[float]()
     bench_in(trained, seeds=(1, 2)).run(shares.append)
     assert shares[-1:] == [1.0]
 
 
-def test_show_prints_what_a_bench_does_and_writes_nothing(trained: Path, command: Command, here: None) -> None:
+def test_show_prints_the_tables_of_the_bench_and_writes_nothing(trained: Path, command: Command, here: None) -> None:
     before = files_below(trained)
     shown = command(RECIPE, OTHER, *arguments_for(trained, seeds=2), "--show")
     assert (shown.code, shown.errors) == (0, "")
@@ -231,7 +234,7 @@ def test_show_prints_what_a_bench_does_and_writes_nothing(trained: Path, command
     assert set(shown.output.splitlines()) <= set(benched.output.splitlines())
 
 
-def test_show_alone_shows_all_runs_as_they_are_whatever_they_were_trained_with(
+def test_show_without_arguments_shows_all_runs_with_the_settings_they_have(
     trained: Path, command: Command, here: None
 ) -> None:
     third = "digits/cadr-g20/fixmatch+cadr"
@@ -240,22 +243,22 @@ def test_show_alone_shows_all_runs_as_they_are_whatever_they_were_trained_with(
     shown = command("--show", "--out", trained)
     assert (shown.code, shown.errors) == (0, "")
     assert files_below(trained) == before
-    assert "steps: 4, 6 (shorter than the recipes' own)" in shown.output
+    assert "steps: 4, 6 (fewer than in the recipes)" in shown.output
     cells = {cell.name: cell for cell in Bench.there(trained).cells()}
     assert {name: (len(cell.folders), cell.num_done) for name, cell in cells.items()} == {
         RECIPE: (2, 2),
         OTHER: (2, 2),
         third: (2, 1),
     }
-    assert f"{third}: seed 2 not begun" in shown.output.splitlines()
+    assert f"{third}: seed 2 not started" in shown.output.splitlines()
     named = command(third, "--show", "--out", trained, "--seeds", 1)
     assert (named.code, named.errors) == (0, "")
-    assert row(cells[third]).accuracy in named.output
+    assert row(cells[third])["accuracy"] in named.output
     assert "steps: 4 " in named.output
-    assert "not begun" not in named.output
+    assert "not started" not in named.output
 
 
-def test_show_with_settings_has_runs_of_others_as_failures(trained: Path, command: Command) -> None:
+def test_show_with_settings_shows_runs_with_other_settings_as_failures(trained: Path, command: Command) -> None:
     for given in (["--iterations", "9"], ["--set", "train.lr=1"]):
         shown = command("--show", "--out", trained, *given)
         assert shown.code == 1
@@ -265,12 +268,12 @@ def test_show_with_settings_has_runs_of_others_as_failures(trained: Path, comman
 
 
 @pytest.mark.parametrize("left", ["seed-x", "seed-1 (copy)", "seed-1.json.part"])
-def test_show_leaves_out_what_is_no_run(left: str, trained: Path) -> None:
+def test_show_ignores_folders_that_are_not_runs(left: str, trained: Path) -> None:
     (trained / "runs" / RECIPE / left).mkdir()
     assert [*Bench.there(trained).cells()[0].folders] == [1, 2]
 
 
-def test_show_has_a_run_that_failed_before_it_began(command: Command, here: None, tmp_path: Path) -> None:
+def test_show_includes_a_run_that_failed_before_it_wrote_anything(command: Command, here: None, tmp_path: Path) -> None:
     assert command(ABSENT, *arguments_for(tmp_path), "--data", tmp_path / "nowhere").code == 1
     shown = command("--show", "--out", tmp_path)
     assert shown.code == 1
@@ -278,27 +281,29 @@ def test_show_has_a_run_that_failed_before_it_began(command: Command, here: None
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_sentences_are_wrapped_at_words_on_a_terminal_and_whole_elsewhere(
+def test_sentences_are_wrapped_at_words_on_a_terminal_only(
     is_terminal: bool, trained: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(cli.console, "_force_terminal", is_terminal)
-    monkeypatch.setattr(cli.console, "no_color", True)
+    monkeypatch.setattr(console, "_force_terminal", is_terminal)
+    monkeypatch.setattr(console, "no_color", True)
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in command("--show", "--out", trained).output.splitlines()]
     assert (max(map(len, lines)) <= 80) is is_terminal
     words = {word for line in lines for word in line.split()}
-    assert words >= {"evaluations", "(geometric", "fewer),", "seeds;"}
+    assert words >= set(HOW_TO_READ.split())
 
 
 @pytest.mark.parametrize(("seeds", "said"), [(1, "1 run "), (2, "2 runs ")])
-def test_the_bar_counts_runs(seeds: int, said: str, trained: Path, command: Command, here: None) -> None:
+def test_the_progress_bar_shows_the_number_of_runs(
+    seeds: int, said: str, trained: Path, command: Command, here: None
+) -> None:
     assert command(RECIPE, *arguments_for(trained, seeds=seeds)).output.startswith(said)
 
 
-def test_more_seeds_train_only_the_new_ones(trained: Path, here: None) -> None:
+def test_more_seeds_train_only_the_new_seeds(trained: Path, here: None) -> None:
     before = files_below(trained / "runs")
     bench = bench_in(trained, RECIPE, seeds=(1, 2, 3))
-    bench.run(nobody)
+    bench.run(ignore_progress)
     after = files_below(trained / "runs")
     assert {name: after[name] for name in before} == before
     assert all("seed-3" in name for name in after.keys() - before.keys())
@@ -310,7 +315,7 @@ def test_more_seeds_train_only_the_new_ones(trained: Path, here: None) -> None:
     [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"settings": {}}', b'{"settings": {}, "result": {"seed": 1}}'],
     ids=["empty", "cut off", "a list", "null", "not text", "no result", "half a result"],
 )
-def test_a_damaged_result_is_made_again(damaged: bytes, trained: Path, here: None) -> None:
+def test_a_damaged_result_file_is_written_again(damaged: bytes, trained: Path, here: None) -> None:
     bench = bench_in(trained, RECIPE)
     cells = bench.cells()
     kept = bench.folders[RECIPE][1].with_suffix(".json")
@@ -319,12 +324,12 @@ def test_a_damaged_result_is_made_again(damaged: bytes, trained: Path, here: Non
     for content in (damaged, with_our_settings):
         kept.write_bytes(content)
         assert bench.cells() == cells
-        bench.run(nobody)
+        bench.run(ignore_progress)
         assert kept.read_bytes() == whole
         assert bench.cells() == cells
 
 
-def test_a_result_of_other_settings_is_not_taken_for_ours(trained: Path) -> None:
+def test_a_result_file_of_other_settings_is_ignored(trained: Path) -> None:
     bench = bench_in(trained, RECIPE)
     cells = bench.cells()
     kept = bench.folders[RECIPE][1].with_suffix(".json")
@@ -335,28 +340,28 @@ def test_a_result_of_other_settings_is_not_taken_for_ours(trained: Path) -> None
     assert bench.cells() == cells
 
 
-def test_a_run_that_was_removed_is_trained_again_and_its_result_is_the_new_one(
+def test_a_removed_run_is_trained_again_and_gets_a_new_result(
     here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bench = bench_in(tmp_path, RECIPE)
     (path,) = bench.configs
-    for accuracy in (0.5, 0.7):  # as a newer version would come to something else
+    for accuracy in (0.5, 0.7):  # a newer version may give another result
 
-        def new_run(config: RunConfig, path: Path, *, until: float | None, accuracy: float = accuracy) -> None:
+        def new_run(config: RunConfig, path: Path, accuracy: float = accuracy, **options: object) -> None:
             make_up(path, config, [accuracy])
 
         monkeypatch.setattr(parallel, "new_run", new_run)
-        bench.run(nobody)
-        assert bench.cells()[0].results[0].headline.accuracy_final == accuracy
+        bench.run(ignore_progress)
+        assert bench.cells()[0].results[0].headline[FINAL] == accuracy
         shutil.rmtree(path)
         assert bench.cells()[0].results == ()
 
 
-def test_other_iterations_in_the_same_folder_are_refused_before_anything_is_trained(
+def test_other_iterations_in_the_same_folder_are_an_error_before_any_run_is_trained(
     trained: Path, command: Command, here: None
 ) -> None:
     before = files_below(trained)
-    new = "digits/cadr-g20/fixmatch+cadr"  # would be trained first, were it not for the others
+    new = "digits/cadr-g20/fixmatch+cadr"  # not trained yet
     for _ in range(2):
         outcome = command(new, RECIPE, *arguments_for(trained, iterations=9))
         assert outcome.code == 1
@@ -364,7 +369,7 @@ def test_other_iterations_in_the_same_folder_are_refused_before_anything_is_trai
         assert files_below(trained) == before
 
 
-def test_show_has_other_iterations_in_a_folder_as_a_failure_of_that_cell_and_shows_the_others(
+def test_show_with_other_iterations_shows_a_failure_for_that_cell_and_the_results_of_the_others(
     trained: Path, command: Command, here: None
 ) -> None:
     shutil.rmtree(trained / "runs" / OTHER)
@@ -375,12 +380,14 @@ def test_show_has_other_iterations_in_a_folder_as_a_failure_of_that_cell_and_sho
     path = trained / "runs" / RECIPE / "seed-1"
     assert f"failed: {RECIPE}: {path} holds {OTHER_ITERATIONS}" in outcome.output
     cells = {cell.name: cell for cell in bench_in(trained, iterations=9).cells()}
-    assert row(cells[OTHER]).accuracy in outcome.output
+    assert row(cells[OTHER])["accuracy"] in outcome.output
     assert (cells[RECIPE].missing, cells[OTHER].missing) == ("seed 1 failed", "")
     assert files_below(trained) == before
 
 
-def test_a_bench_that_is_refused_loses_no_reason(trained: Path, command: Command, here: None) -> None:
+def test_a_bench_with_wrong_settings_keeps_the_reasons_of_earlier_failures(
+    trained: Path, command: Command, here: None
+) -> None:
     missing = ("--data", trained / "nowhere")
     assert command(ABSENT, RECIPE, *arguments_for(trained), *missing).code == 1
     assert command(ABSENT, RECIPE, *arguments_for(trained, iterations=9), *missing).code == 1
@@ -388,10 +395,10 @@ def test_a_bench_that_is_refused_loses_no_reason(trained: Path, command: Command
     assert "data set 'cifar10' is not in" in shown.output
 
 
-# Several at a time
+# Several benches at the same time
 
 
-def test_a_second_bench_on_a_folder_is_refused_with_the_process_that_has_it_and_show_can_look_on(
+def test_a_second_bench_in_a_folder_is_an_error_that_names_the_process_and_show_still_works(
     trained: Path, command: Command, here: None
 ) -> None:
     before = files_below(trained / "runs")
@@ -399,15 +406,15 @@ def test_a_second_bench_on_a_folder_is_refused_with_the_process_that_has_it_and_
         refused = command(RECIPE, OTHER, *arguments_for(trained, seeds=3))
         shown = command(RECIPE, OTHER, *arguments_for(trained, seeds=3), "--show")
     assert refused.code == 1
-    assert f"{trained} is in use by process {os.getpid()}; wait for it, or choose another --out" in refused.errors
-    assert refused.output == "", "no bar, as nothing has begun"
+    assert f"{trained} is in use by process {os.getpid()}; wait until that process ends, or choose" in refused.errors
+    assert refused.output == "", "no progress bar before the check"
     assert files_below(trained / "runs") == before
     assert shown.code == 0
-    assert f"{RECIPE}: seed 3 not begun" in shown.output.splitlines()
-    assert command(RECIPE, OTHER, *arguments_for(trained, seeds=2)).code == 0, "once the other has gone"
+    assert f"{RECIPE}: seed 3 not started" in shown.output.splitlines()
+    assert command(RECIPE, OTHER, *arguments_for(trained, seeds=2)).code == 0, "after the other bench has ended"
 
 
-def test_a_second_bench_that_is_refused_leaves_the_results_of_the_first_alone(
+def test_a_second_bench_in_a_folder_does_not_change_the_results_of_the_first(
     trained: Path, command: Command, here: None
 ) -> None:
     assert command(RECIPE, OTHER, *arguments_for(trained, seeds=2)).code == 0
@@ -417,34 +424,34 @@ def test_a_second_bench_that_is_refused_leaves_the_results_of_the_first_alone(
     assert files_below(trained) == before
 
 
-def test_whoever_is_told_of_changes_gets_the_cells_as_they_stand_while_no_other_bench_comes_between(
+def test_on_change_gets_the_present_cells_while_the_folder_is_locked(
     here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    bench, told = bench_in(tmp_path), list[list[str]]()
+    bench, missing = bench_in(tmp_path), list[list[str]]()
 
     def on_change(cells: list[Cell]) -> None:
-        told.append([cell.missing for cell in cells])
+        missing.append([cell.missing for cell in cells])
         with pytest.raises(InUse), locked(tmp_path):
             pass
 
-    def stopped_run(config: RunConfig, path: Path, *, until: float | None) -> None:
+    def stopped_run(config: RunConfig, path: Path, **options: object) -> None:
         stop_at(3, path, config)
         raise Interrupted("stopped at step 3")
 
     with monkeypatch.context() as patch:
         patch.setattr(parallel, "new_run", stopped_run)
         with pytest.raises(Interrupted):
-            bench.run(nobody, num_processes=1, on_change=on_change)
-    assert bench.run(nobody, num_processes=1, on_change=on_change) == bench.cells()
-    assert told[0] == ["seed 1 at step 2", "seed 1 not begun"]
-    assert told[-1] == ["", ""]
-    assert ["", "seed 1 not begun"] in told, "whenever a run is done"
+            bench.run(ignore_progress, num_processes=1, on_change=on_change)
+    assert bench.run(ignore_progress, num_processes=1, on_change=on_change) == bench.cells()
+    assert missing[0] == ["seed 1 at step 2", "seed 1 not started"]
+    assert missing[-1] == ["", ""]
+    assert ["", "seed 1 not started"] in missing, "whenever a run is finished"
 
 
-# Another place, another machine
+# Another folder, another machine
 
 
-def test_a_half_done_run_goes_on_with_data_and_engine_of_the_bench_that_goes_on_with_it(
+def test_an_unfinished_run_resumes_with_the_data_folder_and_the_engine_of_the_new_command(
     here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
@@ -468,7 +475,7 @@ def test_a_half_done_run_goes_on_with_data_and_engine_of_the_bench_that_goes_on_
 
     monkeypatch.setattr(mnar.run.assemble, "Engine", engine_of)
     moved = bench_at(new, "engine.precision=float32", "engine.compile=false")
-    moved.run(nobody)
+    moved.run(ignore_progress)
     (cell,) = moved.cells()
     assert (cell.missing, cell.failures) == ("", {})
     assert engines == [EngineOptions(device="cpu", precision="float32", compile=False)]
@@ -485,7 +492,7 @@ def test_a_half_done_run_goes_on_with_data_and_engine_of_the_bench_that_goes_on_
         (False, [], 7),
     ],
 )
-def test_one_run_at_a_time_is_trained_on_a_gpu_and_otherwise_one_a_core(
+def test_a_gpu_trains_one_run_at_a_time_and_a_cpu_one_run_per_core(
     has_gpu: bool, settings: list[str], num_processes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     used = list[int]()
@@ -496,5 +503,5 @@ def test_one_run_at_a_time_is_trained_on_a_gpu_and_otherwise_one_a_core(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     monkeypatch.setattr(mnar_bench, "num_cores", lambda: 7)
     monkeypatch.setattr(mnar_bench, "run_all", run_all)
-    Bench(tmp_path, [RECIPE], seeds=range(1, 10), settings=settings).run(nobody)
+    Bench(tmp_path, [RECIPE], seeds=range(1, 10), settings=settings).run(ignore_progress)
     assert used == [num_processes]

@@ -3,11 +3,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mnar.run
-from mnar.bench import parallel
+from mnar.bench import Bench, parallel
 from mnar.config import RunConfig
 from mnar.training.meters import Diverged
 from tests.bench.benches import (
@@ -18,15 +19,15 @@ from tests.bench.benches import (
     arguments_for,
     bench_in,
     entries,
+    ignore_progress,
     make_up,
-    nobody,
     stop_at,
 )
 
 # Cells that fail
 
 
-def test_a_data_set_that_is_not_there_is_shown_with_what_builds_it_and_does_not_stop_the_rest(
+def test_a_missing_data_set_is_a_failure_with_a_remedy_and_does_not_stop_the_other_runs(
     command: Command, here: None, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -34,7 +35,7 @@ def test_a_data_set_that_is_not_there_is_shown_with_what_builds_it_and_does_not_
     assert outcome.code == 1
     assert f"{ABSENT}: seed 1 failed" in outcome.output.splitlines()
     assert f"failed: {ABSENT}: data set 'cifar10' is not in {tmp_path / 'nowhere'}" in outcome.output
-    assert "to build it, unpack cifar-10-python.tar.gz" in outcome.output
+    assert "cifar-10-python.tar.gz" in outcome.output
     cells = entries(out)
     assert (cells[ABSENT]["n"], cells[RECIPE]["n"]) == (0, 1)
     for kind in ("json", "md", "html"):
@@ -58,15 +59,15 @@ def test_a_data_set_that_is_not_there_is_shown_with_what_builds_it_and_does_not_
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_a_run_that_raises_is_shown_with_its_reason_and_tried_again_the_next_time(
+def test_a_run_with_an_error_is_shown_with_the_reason_and_tried_again_by_the_next_command(
     error: Exception, reason: str, command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
 
-    def new_run(config: RunConfig, path: Path, *, until: float | None) -> None:
+    def new_run(config: RunConfig, path: Path, **options: Any) -> None:
         if config.guidance.name == "none":
             raise error
-        mnar.run.new_run(config, path, until=until)
+        mnar.run.new_run(config, path, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(parallel, "new_run", new_run)
@@ -77,7 +78,7 @@ def test_a_run_that_raises_is_shown_with_its_reason_and_tried_again_the_next_tim
     assert lines.index(f"{RECIPE}: seed 1 failed") < lines.index(f"failed: {RECIPE}: {reason}")
     first, *below = (out / "runs" / RECIPE / "seed-1.failed").read_text().splitlines()
     assert (first, below[0]) == (reason, "Traceback (most recent call last):")
-    assert any(", in new_run" in line for line in below), "where it happened"
+    assert any(", in new_run" in line for line in below), "the place of the error"
     assert all(line in below for line in str(error).splitlines()[1:])
     cells = entries(out)
     assert (cells[RECIPE]["n"], cells[RECIPE]["failures"]) == (0, {"1": reason})
@@ -92,7 +93,17 @@ def test_a_run_that_raises_is_shown_with_its_reason_and_tried_again_the_next_tim
     }
 
 
-def test_a_setting_that_does_not_fit_one_cell_does_not_stop_the_rest(
+def test_the_traceback_of_a_run_in_its_own_process_is_kept_in_a_file(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "out", [ABSENT], seeds=[1], data=str(tmp_path / "nowhere"))
+    (cell,) = bench.run(ignore_progress)
+    first, *below = (tmp_path / "out" / "runs" / ABSENT / "seed-1.failed").read_text().splitlines()
+    assert cell.failures == {1: first}
+    assert first.startswith("data set 'cifar10' is not in ")
+    assert "Traceback (most recent call last):" in below
+    assert any(", in load_data" in line for line in below), "the place of the error"
+
+
+def test_a_setting_that_does_not_suit_one_cell_does_not_stop_the_other_cells(
     command: Command, here: None, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -102,7 +113,7 @@ def test_a_setting_that_does_not_fit_one_cell_does_not_stop_the_rest(
     assert entries(out)[OTHER]["n"] == 1
 
 
-def test_a_run_that_failed_after_its_model_was_written_is_done_and_no_failure(
+def test_an_error_after_the_model_was_written_is_not_a_failure(
     command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -122,13 +133,13 @@ def test_a_run_that_failed_after_its_model_was_written_is_done_and_no_failure(
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-def test_a_run_that_failed_and_was_then_finished_by_hand_is_no_failure(
+def test_a_failed_run_that_the_user_then_finished_is_not_a_failure(
     is_done: bool, command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     path = bench_in(out, RECIPE).folders[RECIPE][1]
 
-    def new_run(config: RunConfig, path: Path, *, until: float | None) -> None:
+    def new_run(config: RunConfig, path: Path, **options: object) -> None:
         stop_at(3, path, config)
         raise OSError(28, "No space left")
 
@@ -150,7 +161,7 @@ def test_a_run_that_failed_and_was_then_finished_by_hand_is_no_failure(
     [(), (".lock",), ("config.yaml.part",), (".lock", "config.yaml.part")],
     ids=lambda left: " ".join(left) or "empty",
 )
-def test_a_folder_whose_run_was_killed_before_it_began_is_trained_as_if_nothing_were_there(
+def test_a_run_that_was_killed_before_its_first_step_is_trained_from_the_start(
     left: tuple[str, ...], trained: Path, here: None, tmp_path: Path
 ) -> None:
     bench = bench_in(tmp_path / "out", RECIPE)
@@ -158,8 +169,8 @@ def test_a_folder_whose_run_was_killed_before_it_began_is_trained_as_if_nothing_
     path.mkdir(parents=True)
     for name in left:
         (path / name).write_text("dataset:\n  na")
-    assert bench.cells()[0].missing == "seed 1 not begun"
-    bench.run(nobody)
+    assert bench.cells()[0].missing == "seed 1 not started"
+    bench.run(ignore_progress)
     cell = bench.cells()[0]
     assert (cell.missing, cell.failures) == ("", {})
     first = trained / path.relative_to(bench.folder)
@@ -167,7 +178,7 @@ def test_a_folder_whose_run_was_killed_before_it_began_is_trained_as_if_nothing_
 
 
 @pytest.mark.parametrize("left", ['{"step": 4, "te', '{"step": 4', "\0" * 100], ids=["a line", "a step", "zeros"])
-def test_a_run_whose_last_line_of_metrics_was_cut_off_goes_on_to_the_same_end(
+def test_a_run_whose_last_line_of_metrics_was_cut_off_resumes_to_the_same_metrics(
     left: str, trained: Path, here: None, tmp_path: Path
 ) -> None:
     bench = bench_in(tmp_path / "out", RECIPE)
@@ -177,18 +188,18 @@ def test_a_run_whose_last_line_of_metrics_was_cut_off_goes_on_to_the_same_end(
         file.write(left)
     cell = bench.cells()[0]
     assert (cell.missing, cell.failures) == ("seed 1 at step 2", {})
-    bench.run(nobody)
+    bench.run(ignore_progress)
     assert bench.cells()[0].missing == ""
     first = trained / path.relative_to(bench.folder)
     assert (path / "metrics.jsonl").read_bytes() == (first / "metrics.jsonl").read_bytes()
 
 
-def test_a_run_that_was_saved_before_its_first_evaluation_is_not_called_not_begun(tmp_path: Path) -> None:
+def test_a_run_that_was_saved_before_its_first_evaluation_counts_as_started(tmp_path: Path) -> None:
     bench = bench_in(tmp_path, RECIPE)
     ((path, config),) = bench.configs.items()
     stop_at(1, path, config)
     assert (path / "state.pt").exists()
-    assert "not begun" not in bench.cells()[0].missing
+    assert bench.cells()[0].missing == "seed 1 before its first evaluation"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +221,7 @@ def test_a_run_that_was_saved_before_its_first_evaluation_is_not_called_not_begu
         *("environment cut off", "environment empty", "environment a list", "environment without sessions", "split"),
     ],
 )
-def test_a_damaged_folder_is_shown_with_the_file_and_does_not_stop_the_rest(
+def test_a_damaged_unfinished_run_is_a_failure_that_names_the_file_and_does_not_stop_the_other_runs(
     name: str, damage: Callable[[bytes], bytes], command: Command, here: None, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -222,7 +233,7 @@ def test_a_damaged_folder_is_shown_with_the_file_and_does_not_stop_the_rest(
     assert outcome.code == 1
     assert outcome.errors == ""
     assert (entries(out)[OTHER]["n"], entries(out)[OTHER]["failures"]) == (1, {})
-    assert (path / name).read_bytes() == before, "whoever looks into it finds it as it was"
+    assert (path / name).read_bytes() == before, "the user may repair the file"
     assert f"failed: {RECIPE}: " in outcome.output
     assert str(path / name) in outcome.output
 
@@ -245,7 +256,7 @@ def test_a_damaged_folder_is_shown_with_the_file_and_does_not_stop_the_rest(
         ("split.json", "{"),
     ],
 )
-def test_a_run_that_is_done_and_then_damaged_does_not_stop_the_rest(
+def test_a_damaged_finished_run_is_a_failure_that_names_the_file_and_does_not_stop_the_other_runs(
     name: str, content: str, command: Command, here: None, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -263,7 +274,7 @@ def test_a_run_that_is_done_and_then_damaged_does_not_stop_the_rest(
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl"])
 @pytest.mark.parametrize("damage", [None, lambda text: b"", lambda text: text[: len(text) // 2]])
-def test_a_run_that_is_done_and_then_lost_a_file_is_a_failure_that_names_it_until_its_folder_is_removed(
+def test_a_finished_run_that_lost_a_file_is_a_failure_until_its_folder_is_removed(
     name: str, damage: Callable[[bytes], bytes] | None, trained: Path, command: Command, here: None
 ) -> None:
     path = trained / "runs" / RECIPE / "seed-1"
@@ -278,7 +289,7 @@ def test_a_run_that_is_done_and_then_lost_a_file_is_a_failure_that_names_it_unti
         (failure,) = [line for line in outcome.output.splitlines() if line.startswith(f"failed: {RECIPE}: ")]
         assert str(path / name) in failure
         assert f"{RECIPE}: seed 1 failed" in outcome.output.splitlines()
-        assert "to train a run anew, remove its folder (runs/RECIPE/seed-N) first" in outcome.output
+        assert "To train a run from the start, remove its folder (runs/RECIPE/seed-N) first" in outcome.output
     assert command(RECIPE, "--show", "--out", trained).code == 1
     shutil.rmtree(path)
     assert command(RECIPE, *arguments_for(trained, seeds=2)).code == 0
@@ -286,7 +297,7 @@ def test_a_run_that_is_done_and_then_lost_a_file_is_a_failure_that_names_it_unti
 
 
 @pytest.mark.parametrize("left", [None, b""])
-def test_a_run_under_way_that_lost_its_metrics_is_a_failure_and_no_figure(
+def test_an_unfinished_run_that_lost_its_metrics_is_a_failure_without_results(
     left: bytes | None, command: Command, here: None, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -297,12 +308,12 @@ def test_a_run_under_way_that_lost_its_metrics_is_a_failure_and_no_figure(
         (path / "metrics.jsonl").write_bytes(left)
     outcome = command(RECIPE, *arguments_for(out))
     assert (outcome.code, outcome.errors) == (1, "")
-    missing = f"{path / 'metrics.jsonl'} has no evaluation of step 2, though the checkpoint is of step 3"
+    missing = f"{path / 'metrics.jsonl'} has no evaluation of step 2, although the checkpoint is of step 3"
     assert f"failed: {RECIPE}: {missing}" in outcome.output
     assert entries(out)[RECIPE]["n"] == 0
 
 
-def test_an_evaluation_without_scores_is_shown_with_its_file_and_does_not_stop_the_rest(
+def test_an_evaluation_without_scores_is_a_failure_that_names_the_line_and_does_not_stop_the_other_runs(
     command: Command, here: None, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -316,7 +327,7 @@ def test_an_evaluation_without_scores_is_shown_with_its_file_and_does_not_stop_t
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]"])
-def test_a_damaged_environment_is_named_also_before_the_first_evaluation(
+def test_a_damaged_environment_file_is_a_failure_also_before_the_first_evaluation(
     content: str, command: Command, here: None, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -29,8 +29,8 @@ from tests.bench.benches import (
     arguments_for,
     bench_in,
     entries,
-    metrics_below,
     ignore_progress,
+    metrics_below,
     train_here,
 )
 from tests.support.command import stop_as_kill_does, wait_for
@@ -210,8 +210,8 @@ def test_ctrl_c_at_a_terminal_stops_a_bench_without_a_traceback_and_the_bench_re
     with Benching(tmp_path, method) as benched:
         benched.wait_until(moment)
         os.killpg(benched.process.pid, signal.SIGINT)
-        errors = benched.process.communicate(timeout=20)[1]
-        wait_for(lambda: not benched.children, seconds=20)
+        errors = benched.process.communicate(timeout=60)[1]
+        wait_for(lambda: not benched.children)
     assert (benched.process.returncode, errors) == (130, f"{STOPPED}\n")
     assert {file.name for file in tmp_path.glob("results.*")} == RESULTS
     bench = bench_in(tmp_path, RECIPE, iterations=LONG, settings=SELDOM_SAVED)
@@ -243,4 +243,4 @@ def test_all_processes_of_a_killed_bench_end_by_themselves(method: str, moment: 
         benched.wait_until(moment)
         benched.kill()
         assert benched.children
-        wait_for(lambda: not benched.children, seconds=20)
+        wait_for(lambda: not benched.children)

@@ -499,6 +499,7 @@ def test_a_run_whose_real_process_is_killed_twice_fails_and_the_run_beside_it_is
     assert list(failures) == [second]
     assert "was killed by signal 9, perhaps because memory ran out; choose a smaller batch" in failures[second]
     assert num_sessions_of(first) == 1
+    assert RunFolder(first).environment()["threads"] == 1
     assert active_children() == []
 
     train_here(monkeypatch)

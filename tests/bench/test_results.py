@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mnar.bench import Bench, Cell, RunResult
-from mnar.bench.files import write_results
-from mnar.bench.rows import AFTER_A_FAILURE, HEADINGS, circumstances, notes, row
+from mnar.bench.result_files import write_results
+from mnar.bench.rows import AFTER_A_FAILURE, circumstances, headings, notes, row
 from mnar.recipes import RECIPES, TITLES
 from mnar.terminal.bench_table import shown, terminal_tables
-from mnar.training.evaluation import Headline
+from mnar.training.evaluation import BEST, FINAL, headline_figures
 from tests.bench.benches import OTHER, RECIPE, TINY, make_up
 
 SEEDS = (1, 2, 3)
@@ -37,7 +37,7 @@ def evaluations(accuracy: float) -> list[float]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    """One cell with three seeds that are done, one with a seed that is under way and one not begun."""
+    """One cell with three seeds that are done, one with a seed that is under way and one not started."""
     bench = Bench(tmp_path, [RECIPE, OTHER], seeds=SEEDS, iterations=80, settings=TINY)
     for seed, accuracy in ACCURACIES.items():
         folder = bench.folders[RECIPE][seed]
@@ -66,15 +66,15 @@ def test_mean_and_sd_over_seeds_are_those_of_the_headlines(bench: Bench) -> None
     for figure, values in by_hand.items():
         assert entry["ours_percent"][figure]["mean"] == pytest.approx(100 * sum(values) / 3)
         assert entry["ours_percent"][figure]["sd"] == pytest.approx(100 * statistics.stdev(values))
-    assert row(done)._asdict() == {
+    assert row(done) == {
         "setting": "cadr-g20",
         "method": "fixmatch",
         "accuracy": "89.5 ± 2.2",
-        "paper": "–",
+        "paper_accuracy": "–",
         "geometric_mean": "44.8 ± 1.1",
-        "paper_gm": "–",
-        "final": "88.5 ± 2.2",
-        "best_on_test": "90.5 ± 2.2",
+        "paper_geometric_mean": "–",
+        FINAL: "88.5 ± 2.2",
+        BEST: "90.5 ± 2.2",
         "n": "3",
         "minutes": "2.0",
         "images_per_second": "1,000",
@@ -83,17 +83,19 @@ def test_mean_and_sd_over_seeds_are_those_of_the_headlines(bench: Bench) -> None
 
 def test_one_seed_has_no_sd_and_none_no_figure(bench: Bench) -> None:
     cell = bench.cells()[1]
-    assert (row(cell).accuracy, row(cell).final, row(cell).n) == ("35.0", "40.0", "0 of 3"), "as long as none is done"
+    assert (row(cell)["accuracy"], row(cell)[FINAL], row(cell)["n"]) == ("35.0", "40.0", "0 of 3"), (
+        "as long as none is done"
+    )
     empty = Cell(OTHER, RECIPES[OTHER], cell.folders, (), {})
-    assert set(row(empty)[2:]) == {"–", "0 of 3"}
+    assert set([*row(empty).values()][2:]) == {"–", "0 of 3"}
 
 
 def test_runs_under_way_do_not_count_beside_one_that_is_done(bench: Bench) -> None:
     folder = bench.folders[OTHER][1]
     make_up(folder, bench.configs[folder], evaluations(0.8))
     cell = bench.cells()[1]
-    assert (row(cell).accuracy, row(cell).n) == ("80.0", "1 of 3")
-    assert cell.missing == "seed 2 at step 4, seed 3 not begun"
+    assert (row(cell)["accuracy"], row(cell)["n"]) == ("80.0", "1 of 3")
+    assert cell.missing == "seed 2 at step 4, seed 3 not started"
 
 
 class Tables(HTMLParser):
@@ -127,7 +129,7 @@ def markdown_rows(text: str) -> list[list[str]]:
 def test_markdown_and_html_hold_the_same_rows_as_the_terminal(bench: Bench) -> None:
     cells = bench.cells()
     texts = written(cells, bench.folder)
-    rows = [list(HEADINGS), *(list(row(cell)) for cell in cells)]
+    rows = [[*headings().values()], *([*row(cell).values()] for cell in cells)]
     assert markdown_rows(texts["md"]) == rows
     shown = [[value for i, value in enumerate(line) if i not in (0, 3, 5)] for line in rows]  # nothing of the paper's
     assert Tables(texts["html"]).rows == [shown[0], [rows[1][0]], *shown[1:]], "below their setting"
@@ -141,15 +143,15 @@ def test_csv_parses_and_holds_the_figures_of_the_json_in_per_cent(bench: Bench) 
     for line, entry in zip(rows, entries, strict=True):
         assert None not in line, "more values than headings"
         assert [int(line[name]) for name in COUNTS] == [entry[name] for name in COUNTS]
-        for figure in Headline._fields:
+        for figure in entry["ours_percent"]:
             assert float(line[figure]) == pytest.approx(entry["ours_percent"][figure]["mean"], abs=1e-4)
             sd, in_csv = entry["ours_percent"][figure]["sd"], line[f"{figure}_sd"]
             assert in_csv == "" if sd is None else float(in_csv) == pytest.approx(sd, abs=1e-4)
     assert [[line[name] for name in COUNTS] for line in rows] == [["3", "3", "3"], ["3", "0", "1"]]
-    assert float(rows[0]["minutes_a_run"]) == 2.0
+    assert float(rows[0]["minutes_per_run"]) == 2.0
     assert float(rows[0]["images_per_second"]) == 1000.0
     assert rows[0]["missing"] == ""
-    assert rows[1]["missing"] == "seed 1 not begun, seed 2 at step 4, seed 3 not begun"
+    assert rows[1]["missing"] == "seed 1 not started, seed 2 at step 4, seed 3 not started"
 
 
 def test_json_has_every_run(bench: Bench) -> None:
@@ -160,7 +162,7 @@ def test_json_has_every_run(bench: Bench) -> None:
     assert [run["minutes"] for run in entry["runs"]] == [1.0, 2.0, 3.0]
     others = {"seed", "step", "iterations", "is_done", "is_short", "minutes", "images_per_second", "device", "commit"}
     assert entry["runs"][0].keys() == {*others, "ours_percent"}
-    assert entry["runs"][0]["ours_percent"].keys() == {*Headline._fields}
+    assert entry["runs"][0]["ours_percent"].keys() <= {*headline_figures()}
     assert {(run["step"], run["iterations"], run["is_done"], run["device"]) for run in entry["runs"]} == {
         (80, 80, True, "a machine")
     }
@@ -169,10 +171,10 @@ def test_json_has_every_run(bench: Bench) -> None:
 def test_the_papers_figures_stand_beside_ours_as_printed(tmp_path: Path) -> None:
     name = "table1/cifar10-cadr-g20/fixmatch+prg"
     cells = Bench(tmp_path, [name, name.replace("table1", "gm")], seeds=[1]).cells()
-    assert row(cells[0]).paper == "94.04 ± 0.18"
+    assert row(cells[0])["paper_accuracy"] == "94.04 ± 0.18"
     entry, of_gm = json.loads(written(cells, tmp_path)["json"])["cells"]
     assert (entry["paper_percent"]["accuracy"], entry["paper_percent"]["accuracy_sd"]) == (94.04, 0.18)
-    assert row(cells[1]).paper_gm == RECIPES[cells[1].name].printed_geometric_mean != "–"
+    assert row(cells[1])["paper_geometric_mean"] == RECIPES[cells[1].name].printed_geometric_mean != "–"
     assert of_gm["paper_percent"]["geometric_mean"] == RECIPES[cells[1].name].geometric_mean
     assert "| 94.04 ± 0.18 |" in (tmp_path / "results.md").read_text()
 
@@ -209,9 +211,9 @@ def test_every_format_says_how_to_read_the_median_and_what_to_read_where_it_reac
     cells = bench.cells()
     texts = written(cells, tmp_path)
     for text in (texts["md"], texts["html"], printed(shown(cells, 80), 400)):
-        assert "median of the last 20 evaluations (of all, where a run has fewer)" in text
-        assert "best on test picks the evaluation by the test set itself" in text
-        assert ("more than a quarter of the training: read the final ones." in text) is is_short
+        assert "medians of the last 20 evaluations (of all evaluations, if a run has fewer)" in text
+        assert "Best on test chooses the evaluation by the test set itself" in text
+        assert ("more than a quarter of the training, so read the final accuracy instead." in text) is is_short
 
 
 @pytest.mark.parametrize(
@@ -221,12 +223,12 @@ def test_minutes_have_two_digits_that_count(seconds: float, minutes: str, tmp_pa
     bench = Bench(tmp_path, [RECIPE], seeds=[1], iterations=4, settings=TINY)
     for path, config in bench.configs.items():
         make_up(path, config, [0.5], seconds=seconds)
-    assert row(bench.cells()[0]).minutes == minutes
+    assert row(bench.cells()[0])["minutes"] == minutes
 
 
 def test_where_no_run_has_results_the_terminal_has_no_line_about_them(tmp_path: Path) -> None:
     lines = printed(shown(Bench(tmp_path, [RECIPE], seeds=[1]).cells(), 80), 400).splitlines()
-    assert lines[-2] == f"{RECIPE}: seed 1 not begun"
+    assert lines[-2] == f"{RECIPE}: seed 1 not started"
 
 
 def test_notes_name_the_cells_that_they_are_about_in_markdown_and_html(tmp_path: Path) -> None:
@@ -239,7 +241,7 @@ def test_notes_name_the_cells_that_they_are_about_in_markdown_and_html(tmp_path:
 
 
 def test_circumstances_are_steps_hardware_and_commit(bench: Bench) -> None:
-    assert circumstances(bench.cells()) == "steps: 80 (shorter than the recipes' own); a machine; commit c0ffee"
+    assert circumstances(bench.cells()) == "steps: 80 (fewer than in the recipes); a machine; commit c0ffee"
     assert circumstances([failed("x")]) == ""
 
 
@@ -323,7 +325,7 @@ def widest(name: str) -> Cell:
             2**20,
             2**20,
             True,
-            Headline(*[figure] * 4),
+            dict.fromkeys(headline_figures(), figure),
             minutes=1234.5,
             images_per_second=123_456.0,
             device="",
@@ -348,7 +350,7 @@ def test_the_terminal_has_below_the_tables_what_is_missing_and_each_reason_as_it
     cells = [*bench.cells(), failed(reason, "digits/cadr-g20/fixmatch+cadr")]
     lines = printed(shown(cells, 200), 200).splitlines()
     assert lines[-6:-2] == [
-        f"{OTHER}: seed 1 not begun, seed 2 at step 4, seed 3 not begun",
+        f"{OTHER}: seed 1 not started, seed 2 at step 4, seed 3 not started",
         "digits/cadr-g20/fixmatch+cadr: seed 1 failed",
         f"failed: digits/cadr-g20/fixmatch+cadr: {reason}",
         AFTER_A_FAILURE,
@@ -367,16 +369,19 @@ def test_no_column_is_lost_or_cut_however_narrow_the_terminal(table: str, width:
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
     rows = [row(cell) for cell in cells]
-    kept = [i for i in range(1, len(HEADINGS)) if i not in (3, 5) or any(line[i] != "–" for line in rows)]
-    for i in kept:
-        heading_count = sum(HEADINGS[j] == HEADINGS[i] for j in kept)
-        assert text.count(HEADINGS[i]) >= heading_count
-    for setting, group in groupby(rows, key=lambda line: line.setting):
+    kept = {
+        column: heading
+        for column, heading in headings().items()
+        if column != "setting" and (not column.startswith("paper_") or any(line[column] != "–" for line in rows))
+    }
+    for heading in kept.values():
+        assert text.count(heading) >= [*kept.values()].count(heading)
+    for setting, group in groupby(rows, key=lambda line: line["setting"]):
         assert setting in text
         for line in group:
-            first, *more = [found for found in text.splitlines() if found.split()[:1] == [line.method]]
+            first, *more = [found for found in text.splitlines() if found.split()[:1] == [line["method"]]]
             values = " ".join(" ".join(found.split()) for found in (first, *more))
-            assert all(line[i] in values for i in kept)
+            assert all(line[column] in values for column in kept)
 
 
 def test_a_wide_terminal_has_one_table_and_a_narrow_one_two() -> None:

@@ -38,7 +38,7 @@ SMALL: dict[str, tuple[str, ...]] = {
 SMALL_NETWORK = ("model.depth=10", "model.width=1", "train.batch_labeled=8", "train.batch_unlabeled=8")
 # Commands that are not run, and why.
 NOT_RUN = {
-    "make demo": "takes two minutes; tests/test_cli.py runs `mnar demo` in small",
+    "make demo": "takes two minutes; tests/cli/test_demo.py runs `mnar demo` with few steps",
     "make test": "would run the tests within the tests",
     "source .venv/bin/activate": "changes the shell only",
     "pip install .": "needs the network",

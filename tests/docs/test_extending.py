@@ -52,10 +52,6 @@ TABLES: dict[str, tuple[str, dict[str, Any], str]] = {
     "tests/models/test_models.py": ("SMALL_INPUTS", networks.SMALL_INPUTS, "residual_mlp"),
     "tests/training/test_metrics.py": ("EXPECTED", scoring.EXPECTED, "worst_class_recall"),
 }
-# Tests of a whole table that still expect a value of the parts of today.
-HAND_KEPT = {
-    "test_a_threshold_may_be_one_for_each_pseudo_label_and_is_told_the_learners_own": "expects the threshold 0.95"
-}
 SMALL = ("engine.device=cpu", "train.eval_every=5", "train.batch_labeled=16", "train.batch_unlabeled=32")
 
 
@@ -176,7 +172,6 @@ def free_checks(module: ModuleType, like: str, new: str) -> list[Any]:
         pytest.param(
             check,
             {name: new if value == like else value for name, value in call.items()},
-            marks=[pytest.mark.xfail(reason=HAND_KEPT[check.__name__])] if check.__name__ in HAND_KEPT else [],
             id=f"{check.__name__}-{new}",
         )
         for check in checks_of(module)

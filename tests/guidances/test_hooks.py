@@ -162,7 +162,7 @@ def test_a_threshold_may_be_one_for_each_pseudo_label_and_is_told_the_learners_o
     if name == "flexmatch":  # one for each class, 0 before anything is learnt
         assert tau.tolist() == [0] * BATCH_UNLABELED
     else:
-        assert tau == 0.95
+        assert tau == learner.threshold
 
 
 @pytest.mark.parametrize("name", serving("pool_logits"))

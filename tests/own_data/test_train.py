@@ -366,7 +366,7 @@ def test_predictions_have_one_line_per_unlabelled_sample_with_class_and_confiden
 
 def test_predicting_with_a_damaged_model_file_is_refused_with_the_resume_command(trained: Path) -> None:
     (trained / "model.safetensors").write_bytes(b"no model")
-    with pytest.raises(ValueError, match=r"the model in .* is damaged .*; write it again with `mnar train --resume"):
+    with pytest.raises(ValueError, match=r"the model in .* is damaged.*; write it again with `mnar train --resume"):
         train.write_predictions(trained, load_data(RunFolder(trained).config()))
 
 
@@ -399,7 +399,7 @@ TEST = {"labeled": [80, 40, 5], "test": [100, 50, 0]}
         (
             [0.5, 0.35, 0.0],
             TEST,
-            r"42\.5% with .* \(150 held-out labels\): the unlabelled samples did harm; use the model in ",
+            r"42\.5% with .* \(150 held-out labels\): the unlabelled samples made the model worse; use the model in ",
         ),
         ([0.8, 0.6, 0.0], TEST, r"70\.0% with .*: 150 held-out labels are too few to show whether .* helped"),
         ([0.6, 0.4, 0.0], TEST, r"50\.0% with .*: 150 held-out labels are too few to show whether .* helped"),
@@ -417,7 +417,7 @@ def test_the_verdict_is_help_or_harm_if_the_difference_exceeds_two_standard_erro
     run, baseline = made_up_run(tmp_path / "run", recall, split), made_up_run(tmp_path / "alone", alone, split)
     verdict = compare(run, baseline)
     assert re.search(says, verdict.text), verdict.text
-    assert (str(baseline) in verdict.text) == ("harm" in says)
+    assert (str(baseline) in verdict.text) == ("worse" in says)
     classes = [c for c in range(3) if split["test"][c]]
     assert verdict.with_pool == pytest.approx(sum(recall[c] for c in classes) / len(classes))
     assert verdict.labels_alone == pytest.approx(sum(alone[c] for c in classes) / len(classes))

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from matplotlib.colors import SymLogNorm
@@ -16,7 +18,7 @@ from tests.report.drawn import cells, methods_of, tick_labels, words
 from tests.report.made_up import run_with
 
 
-def with_matrices(guidance: str, name: str, *matrices: list[list[float]], seed: int = 1) -> Run:
+def with_matrices(guidance: str, name: str, *matrices: Sequence[Sequence[float]], seed: int = 1) -> Run:
     """A run whose evaluations recorded these matrices."""
     run = run_with("fixmatch", guidance, accuracy=[0.5] * len(matrices), seed=seed)
     for line, matrix in zip(run.lines, matrices, strict=True):

@@ -113,7 +113,7 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_and_nothing_of_it_is_lost(
     for name in ("state.pt", "state.previous.pt"):
         (folder / name).unlink()
     before = files_of(folder)
-    with pytest.raises(FileNotFoundError, match=rf"{folder / 'state.pt'} is missing, .*restore the file, or start a new run"):
+    with pytest.raises(FileNotFoundError, match=rf"{folder / 'state.pt'} is missing, .*or start a new run"):
         resume_run(folder)
     assert files_of(folder) == before
 

@@ -1,4 +1,4 @@
-"""Ways to end a process at the worst moment."""
+"""Kill a process at the worst moment, e.g. halfway through a write."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from mnar.types import Selection
 
 NEVER = 0
 MOST_KILLS = 12
-LONGEST_LIFE = 0.25  # seconds; a whole run takes about so long
+LONGEST_LIFE = 0.25  # seconds, about the time of a whole run
 MOST_MOMENTS = 80  # a checkpoint has about 30
 
 
 class Trap:
-    """Springs at the count-th moment of an action: before and after each call that changes the disk, and within it."""
+    """Calls `spring` at the count-th moment. Moments are before, during and after each call that changes the disk."""
 
     def __init__(self, count: int, spring: Callable[[], None]) -> None:
         self.count, self.spring, self.moments = count, spring, 0
@@ -62,7 +62,7 @@ class Trap:
 
 
 class HalfByHalf:
-    """A file that is written in two halves, with a moment for the trap between them."""
+    """A file that writes every content in two halves, with a moment of the trap between the halves."""
 
     def __init__(self, file: Any, trap: Trap) -> None:
         self.file, self.trap = file, trap
@@ -89,14 +89,14 @@ def kill_me() -> None:
 
 
 def was_killed(child: int) -> bool:
-    """Wait for a child process; False when it lived to its end, which must have been a good one."""
+    """Wait for a child process; return whether a signal killed it. Otherwise it must have ended without an error."""
     status = os.waitpid(child, 0)[1]
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
     return os.WIFSIGNALED(status)
 
 
 def in_a_child(action: Callable[[], None]) -> int:
-    """Start `action` in a fork of this process; returns its process id."""
+    """Start `action` in a fork of this process; return the process id of the fork."""
     child = os.fork()
     if child == 0:
         try:
@@ -109,7 +109,10 @@ def in_a_child(action: Callable[[], None]) -> int:
 
 
 class DyingBetweenGenerations(RunRecorder):
-    """At the end of a generation, dies at every moment from which the next one is not yet saved, each in a folder."""
+    """Ends a generation many times, each time in a copy of the folder and in a process that is killed one moment later.
+
+    The last process survives: it saves the first checkpoint of the next generation. `left` has all the folders.
+    """
 
     def __init__(self, folder: Path, trainer: Trainer, first_step: int) -> None:
         super().__init__(folder, trainer, (), first_step, Silent(), StopFlag())
@@ -130,9 +133,9 @@ class DyingBetweenGenerations(RunRecorder):
 
 
 def die_between_generations(folder: Path) -> list[Path]:
-    """Continue with a run to the end of a generation, and be killed there: a folder for each moment, as it is left.
+    """Resume a run to the end of a generation and kill it there; return one folder per moment of the kill.
 
-    For a process of its own, as is `run_under_fire`.
+    Call this function in a new process, for the reason that `run_under_fire` gives.
     """
     torch.set_num_threads(1)
     config = RunFolder(folder).config()
@@ -146,13 +149,13 @@ def die_between_generations(folder: Path) -> list[Path]:
 
 
 def run_under_fire(config: RunConfig, folder: Path, seed: int) -> int:
-    """Run to the end in one process after the other, each killed at a random moment; returns how many were.
+    """Train a run to its end in a series of processes that are killed at random moments; return the number of kills.
 
-    For a process of its own that has not trained before: forks of one that has may hang.
+    Call this function in a new process that has not trained before, because forks of a process that has may hang.
     """
     torch.set_num_threads(1)
     data = mnar.run.load_data(config)
-    mnar.run.make_trainer(config, data, mnar.run.make_split(config, data))  # imports what every child needs
+    mnar.run.make_trainer(config, data, mnar.run.make_split(config, data))  # imports the modules that every child needs
     dice = random.Random(seed)
 
     def go_on(moment: int) -> None:

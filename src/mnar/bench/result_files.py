@@ -13,11 +13,11 @@ from typing import Any
 from mnar.atomic_write import write_atomically
 from mnar.bench.cell import Cell
 from mnar.bench.rows import (
-    HEADINGS,
     NONE,
     by_table,
     circumstances,
     filled_columns,
+    headings,
     how_to_read,
     notes,
     row,
@@ -113,10 +113,10 @@ def _csv(cells: Sequence[Cell]) -> str:
 def _markdown(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     lines = ["# Results", "", circumstances(cells), "", how_to_read(cells), ""]
     for title, group in by_table(cells).items():
-        lines += [f"## {title}", "", *_table([*HEADINGS.values()], [[*row(cell).values()] for cell in group]), ""]
+        lines += [f"## {title}", "", *_table([*headings().values()], [[*row(cell).values()] for cell in group]), ""]
         for name in [cell.name for cell in group if cell.name in per_class]:
-            headings, *rows = _class_rows(per_class[name])
-            lines += [f"{name}: {CLASS_SCORES}", "", *_table(headings, rows), ""]
+            class_headings, *rows = _class_rows(per_class[name])
+            lines += [f"{name}: {CLASS_SCORES}", "", *_table(class_headings, rows), ""]
         lines += [f"- {', '.join(names)}: {note}" for note, names in notes(group).items()]
         lines += [f"- {missing}" for missing in what_is_missing(group)]
         lines += [""]
@@ -172,7 +172,7 @@ def _html(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     ]
     return render(
         "bench.html.j2",
-        headings=HEADINGS,
+        headings=headings(),
         tables=tables,
         class_scores=CLASS_SCORES,
         how_to_read=how_to_read(cells),

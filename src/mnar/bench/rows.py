@@ -28,28 +28,18 @@ def paper_column(metric: str) -> str:
     return f"paper_{metric}"
 
 
-# The columns of a table: name and heading.
-HEADINGS: dict[str, str] = {
-    SETTING: "setting",
-    METHOD: "method",
-    **{
-        column: heading
-        for metric in headline_metrics()
-        for column, heading in (
-            (metric.name, f"{SHORT_TITLES.get(metric.name, metric.title)}, %"),
-            (paper_column(metric.name), "paper"),
-        )
-    },
-    FINAL: "final",
-    BEST: "best on test",
-    "n": "n",
-    "minutes": "minutes",
-    "images_per_second": "images/s",
-}
+def headings() -> dict[str, str]:
+    """The columns of a table by name, with their headings."""
+    scores = {}
+    for metric in headline_metrics():
+        scores[metric.name] = f"{SHORT_TITLES.get(metric.name, metric.title)}, %"
+        scores[paper_column(metric.name)] = "paper"
+    others = {FINAL: "final", BEST: "best on test", "n": "n", "minutes": "minutes", "images_per_second": "images/s"}
+    return {SETTING: "setting", METHOD: "method", **scores, **others}
 
 
 def row(cell: Cell) -> dict[str, str]:
-    """One cell as text, by column, in the order of `HEADINGS`."""
+    """One cell as text, by column, in the order of `headings()`."""
     _, setting, method = cell.name.split("/", 2)
     percent = {name: spread.percent for name, spread in (cell.headline or {}).items()}
     num_seeds = len(cell.folders)
@@ -65,7 +55,7 @@ def row(cell: Cell) -> dict[str, str]:
     for metric in headline_metrics():
         cells[metric.name] = percent.get(headline_name(metric.name), NONE)
         cells[paper_column(metric.name)] = cell.recipe.printed_metric(metric.name)
-    return {column: cells[column] for column in HEADINGS}
+    return {column: cells[column] for column in headings()}
 
 
 def _two_digits(value: float) -> str:
@@ -87,7 +77,7 @@ def by_table(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 def filled_columns(rows: Sequence[dict[str, str]]) -> list[str]:
     """The columns after setting and method in which at least one row has a value, in order."""
-    columns = [column for column in HEADINGS if column not in (SETTING, METHOD)]
+    columns = [column for column in headings() if column not in (SETTING, METHOD)]
     return [column for column in columns if any(line[column] != NONE for line in rows)]
 
 

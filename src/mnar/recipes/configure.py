@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mnar.config import RunConfig, default_guidance_of, parse_setting
+from mnar.datasets import DATASETS
 from mnar.guidances import GUIDANCES, NoGuidance, class_of
 from mnar.learners import LEARNERS
 from mnar.recipes.defaults import (
@@ -54,6 +55,11 @@ def configure(
     chosen = {section: _section_from_name(section, str(name)) for section, name in chosen.items() if name}
 
     data_name = _name_of("dataset", DEFAULTS, cell, chosen)
+    if data_name in DATASETS and data_name not in DATASET_DEFAULTS:
+        raise ValueError(
+            f"the data set {data_name!r} has no default protocol and model; add them to DATASET_DEFAULTS in "
+            "mnar/recipes/defaults.py"
+        )
     config = _merge(_merge(DEFAULTS, DATASET_DEFAULTS.get(data_name, {})), defaults or {})
     learner_name = _name_of("learner", config, cell, chosen)
     config = _merge(config, LEARNER_DEFAULTS.get(learner_name, {}))

@@ -12,12 +12,12 @@ from rich.table import Table
 
 from mnar.bench.cell import Cell
 from mnar.bench.rows import (
-    HEADINGS,
     METHOD,
     SETTING,
     by_table,
     circumstances,
     filled_columns,
+    headings,
     how_to_read,
     row,
     what_is_missing,
@@ -41,7 +41,7 @@ def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table
     """One table, or several if the terminal is too narrow for all columns."""
     rows = [row(cell) for cell in cells]
     columns = filled_columns(rows)
-    width_of = {column: max(cell_len(line[column]) for line in [HEADINGS, *rows]) for column in HEADINGS}
+    width_of = {column: max(cell_len(line[column]) for line in [headings(), *rows]) for column in headings()}
     first = max(width_of[SETTING], width_of[METHOD] + len(INDENT))
     groups: list[list[str]] = [[]]
     for column in columns:
@@ -55,9 +55,9 @@ def terminal_tables(title: str, cells: Sequence[Cell], width: int) -> list[Table
 def _terminal_table(title: str, rows: Sequence[dict[str, str]], columns: Sequence[str]) -> Table:
     """A table in which each setting is a heading above its methods."""
     table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(HEADINGS[METHOD], no_wrap=True)
+    table.add_column(headings()[METHOD], no_wrap=True)
     for column in columns:
-        table.add_column(HEADINGS[column], justify="right", no_wrap=True)
+        table.add_column(headings()[column], justify="right", no_wrap=True)
     for setting, group in groupby(rows, key=lambda line: line[SETTING]):
         table.add_row(f"[bold]{escape(setting)}[/bold]")
         for line in group:
