@@ -203,13 +203,20 @@ METHODS_AND_MOMENTS = [(method, moment) for method in COMMANDS for moment in ("s
 
 
 @needs_proc
-@pytest.mark.parametrize(("method", "moment"), METHODS_AND_MOMENTS)
-def test_ctrl_c_at_a_terminal_stops_a_bench_without_a_traceback_and_the_bench_resumes_to_the_same_metrics(
-    method: str, moment: str, undisturbed: Path, here: None, tmp_path: Path
+@pytest.mark.parametrize(
+    ("method", "moment", "number"),
+    [
+        *((method, moment, signal.SIGINT) for method, moment in METHODS_AND_MOMENTS),
+        *(("default", "training", number) for number in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
+def test_a_signal_to_all_processes_stops_a_bench_without_a_traceback_and_the_bench_resumes_to_the_same_metrics(
+    method: str, moment: str, number: int, undisturbed: Path, here: None, tmp_path: Path
 ) -> None:
+    """A terminal sends Ctrl-C (SIGINT) and its end (SIGHUP) to all processes, and a job scheduler sends SIGTERM."""
     with Benching(tmp_path, method) as benched:
         benched.wait_until(moment)
-        os.killpg(benched.process.pid, signal.SIGINT)
+        os.killpg(benched.process.pid, number)
         errors = benched.process.communicate(timeout=60)[1]
         wait_for(lambda: not benched.children)
     assert (benched.process.returncode, errors) == (130, f"{STOPPED}\n")

@@ -112,13 +112,13 @@ class Script:
         self.num_seen = 0
 
     @property
-    def begun(self) -> list[Path]:
+    def started(self) -> list[Path]:
         return [turn.path for turn in self.turns]
 
     @property
     def seconds(self) -> dict[Path, float]:
         """The total time that each run got, over all its turns."""
-        return {path: sum(turn.seconds or 0 for turn in self.turns if turn.path == path) for path in self.begun}
+        return {path: sum(turn.seconds or 0 for turn in self.turns if turn.path == path) for path in self.started}
 
     @property
     def running(self) -> list[ScriptedProcess]:
@@ -187,7 +187,7 @@ def test_every_run_gets_an_equal_share_of_the_time_limit(
     script = scripted(late=late)
     began = script.clock.now
     failures_of(configs_in(tmp_path, num_runs), num_processes=num_processes, seconds=6000.0)
-    assert len(script.begun) == num_runs
+    assert len(script.started) == num_runs
     share = 6000.0 / math.ceil(num_runs / num_processes)
     assert list(script.seconds.values()) == pytest.approx([share] * num_runs, rel=0.05)
     assert script.clock.now - began <= 6001.0 + num_runs * late
@@ -200,7 +200,7 @@ def test_runs_get_a_second_turn_if_the_last_round_has_fewer_runs_than_processes(
     script = scripted()
     began = script.clock.now
     failures_of(configs_in(tmp_path, num_runs), num_processes=num_processes, seconds=6000.0)
-    assert len(script.begun) > num_runs
+    assert len(script.started) > num_runs
     assert min(script.seconds.values()) >= 0.99 * 6000.0 / math.ceil(num_runs / num_processes)
     assert sum(script.seconds.values()) >= 0.95 * 6000.0 * num_processes, "no process is idle"
     assert script.clock.now - began <= 6001.0
@@ -212,7 +212,7 @@ def test_time_that_a_run_does_not_need_goes_to_the_runs_that_wait(
     first, *others = configs_in(tmp_path, 4)
     script = scripted({first: [None]})  # finished at once
     failures_of(configs_in(tmp_path, 4), num_processes=1, seconds=600.0)
-    assert script.begun == [first, *others]
+    assert script.started == [first, *others]
     assert [turn.seconds for turn in script.turns] == pytest.approx([150, 200, 200, 200], rel=0.01)
 
 
@@ -224,7 +224,7 @@ def test_time_that_the_last_run_does_not_need_goes_to_the_unfinished_runs(
     a, b, c = configs
     script = scripted({c: [outcome]})  # at once
     failures_of(configs, num_processes=1, seconds=600.0)
-    assert script.begun == [a, b, c, a, b]
+    assert script.started == [a, b, c, a, b]
     assert [turn.seconds for turn in script.turns] == pytest.approx([200, 200, 200, 100, 100], rel=0.01)
 
 
@@ -237,7 +237,7 @@ def test_no_turn_is_shorter_than_the_least_time_and_none_starts_after_the_time_l
     first, second = configs_in(tmp_path, 2)
     script = scripted({second: [None]})
     failures_of(configs_in(tmp_path, 2), num_processes=1, seconds=50.0)
-    assert script.begun == [first, second], "no second turn of 20 seconds"
+    assert script.started == [first, second], "no second turn of 20 seconds"
 
 
 def test_with_a_time_limit_the_runs_with_the_fewest_saved_steps_start_first(
@@ -251,10 +251,10 @@ def test_with_a_time_limit_the_runs_with_the_fewest_saved_steps_start_first(
         (path / "metrics.jsonl").write_text("".join(lines))
     script = scripted()
     failures_of(configs, num_processes=1, seconds=4000.0)
-    assert script.begun == [c, b, d, a]
+    assert script.started == [c, b, d, a]
     script = scripted()
     failures_of(configs, num_processes=1)
-    assert script.begun == [a, b, c, d], "without a time limit, in the given order"
+    assert script.started == [a, b, c, d], "without a time limit, in the given order"
     assert {turn.seconds for turn in script.turns} == {None}
 
 
@@ -264,7 +264,7 @@ def test_the_order_depends_on_the_share_of_a_runs_own_steps(scripted: Callable[.
         make_up(path, config, [0.5], steps=[step], is_done=False)
     script = scripted()
     failures_of(dict(reversed(configs.items())), num_processes=1, seconds=4000.0)
-    assert script.begun == list(configs)
+    assert script.started == list(configs)
 
 
 def test_a_run_whose_process_is_killed_is_tried_again_alone_after_the_others(
@@ -274,7 +274,7 @@ def test_a_run_whose_process_is_killed_is_tried_again_alone_after_the_others(
     a, b, c, d, e = configs
     script = scripted({a: [ProcessKilled("killed"), None], b: [ProcessKilled("killed"), None]})
     assert failures_of(configs, num_processes=2) == {}
-    assert script.begun == [a, b, c, d, e, a, b]
+    assert script.started == [a, b, c, d, e, a, b]
     assert [turn.num_beside for turn in script.turns[-2:]] == [0, 0]
 
 
@@ -283,8 +283,8 @@ def test_no_run_starts_beside_a_run_that_is_tried_again(scripted: Callable[..., 
     a, b, c = configs
     script = scripted({a: [ProcessKilled("killed")], c: [None]})
     failures_of(configs, num_processes=2, seconds=600.0)
-    second = script.begun.index(a, 1)
-    assert script.begun[:second] == [a, b, c]
+    second = script.started.index(a, 1)
+    assert script.started[:second] == [a, b, c]
     assert script.turns[second].num_beside == 0
     assert all(turn.num_beside == 0 for turn in script.turns[second + 1 :])
 
@@ -296,7 +296,7 @@ def test_a_run_whose_process_is_killed_twice_fails_and_the_others_are_trained(
     a, b, c = configs
     script = scripted({b: [ProcessKilled("the process was killed"), ProcessKilled("the process was killed again")]})
     assert failures_of(configs, num_processes=2) == {b: "the process was killed again"}
-    assert script.begun == [a, b, c, b]
+    assert script.started == [a, b, c, b]
 
 
 def test_a_run_that_fails_stops_all_runs_unless_there_is_an_on_failure(
@@ -306,11 +306,11 @@ def test_a_run_that_fails_stops_all_runs_unless_there_is_an_on_failure(
     first = next(iter(configs))
     script = scripted({first: [OSError("the disk is full")]})
     assert failures_of(configs, num_processes=1) == {first: "the disk is full"}
-    assert script.begun == list(configs)
+    assert script.started == list(configs)
     script = scripted({first: [OSError("the disk is full")]})
     with pytest.raises(OSError, match="the disk is full"):
         run_all(configs, ignore_progress, num_processes=2)
-    assert len(script.begun) == 2
+    assert len(script.started) == 2
     assert script.running == []
 
 
@@ -320,10 +320,10 @@ def test_a_run_that_a_signal_stops_stops_all_runs(scripted: Callable[..., Script
     script = scripted({first: [Interrupted("stopped at step 3")]})
     with pytest.raises(Interrupted, match=STOPPED):
         failures_of(configs, num_processes=1)
-    assert script.begun == [first]
+    assert script.started == [first]
     script = scripted({first: [Interrupted("stopped at step 3")]})
     assert failures_of(configs, num_processes=1, seconds=600.0) == {}, "the end of its time is not a failure"
-    assert script.begun[:3] == list(configs)
+    assert script.started[:3] == list(configs)
 
 
 def test_ctrl_c_during_the_start_of_a_process_is_not_lost(
@@ -338,7 +338,7 @@ def test_ctrl_c_during_the_start_of_a_process_is_not_lost(
     monkeypatch.setattr(parallel, "ChildProcess", start)
     with pytest.raises(Interrupted, match=STOPPED):
         failures_of(configs_in(tmp_path, 3), num_processes=1)
-    assert len(script.begun) == 1
+    assert len(script.started) == 1
     assert script.running == []
 
 
@@ -348,7 +348,7 @@ def test_finished_runs_are_counted_and_not_trained_again(scripted: Callable[...,
     make_up(done, configs[done], [0.5])
     script = scripted()
     assert run_all(configs, ignore_progress, num_processes=1) == 1
-    assert script.begun == others
+    assert script.started == others
 
 
 def test_progress_is_1_if_all_runs_are_finished(scripted: Callable[..., Script], tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_other_settings_in_a_folder_are_an_error_before_any_run_is_trained(
     script = scripted()
     with pytest.raises(FileExistsError, match=r"run-2 holds a run with other settings \(train.iterations: 99 and 100"):
         failures_of(configs, num_processes=1)
-    assert script.begun == []
+    assert script.started == []
 
 
 def test_a_run_waits_for_a_process_that_is_still_saving_to_its_folder(

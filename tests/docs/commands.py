@@ -44,7 +44,7 @@ NOT_RUN = {
     "pip install .": "needs the network",
     "pip install .[tensorboard,hf]": "needs the network",
     "pip wheel . --no-deps --wheel-dir dist": "needs the network",
-    "pip install dist/mnar-0.1.0-py3-none-any.whl": "needs the network",
+    "pip install dist/mnar-*.whl": "needs the network",
     "pip install torch --index-url https://download.pytorch.org/whl/cpu": "needs the network",
     "pip install torch --index-url https://download.pytorch.org/whl/cu130": "needs the network",
 }

@@ -81,9 +81,7 @@ def test_later_choices_win_defaults_then_recipe_then_names_then_settings() -> No
     settings = ["train.iterations=9", "train.iterations=11"]
     assert configure(recipe=recipe, settings=settings).train.iterations == 11
     assert configure(iterations=7, settings=["train.iterations=7"]).train.iterations == 7
-    with pytest.raises(
-        ValueError, match=r"--iterations is 7, but --set train\.iterations is 9; leave one of them out"
-    ):
+    with pytest.raises(ValueError, match=r"--iterations is 7, but --set train\.iterations is 9; leave one of them out"):
         configure(iterations=7, settings=settings)
 
 

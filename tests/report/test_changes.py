@@ -26,7 +26,7 @@ def test_a_row_has_both_methods_their_seeds_each_headline_metric_and_the_recalls
         "without": "fixmatch",
         "seeds": "1",
         "accuracy, %": "70.0 → 80.0 (+10.0)",
-        "geometric mean of recalls, %": "70.0 → 75.0 (+5.0)",
+        "geometric mean, %": "70.0 → 75.0 (+5.0)",
         "recall per class": "dog +25.0, no class loses",
     }
     assert change.setting == "cadr γ=20"

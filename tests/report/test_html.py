@@ -128,7 +128,7 @@ def test_the_best_method_is_bold_in_each_compared_column(tmp_path: Path) -> None
     median = "% median of last 20"
     assert bold == {
         f"Accuracy, {median}": ["fixmatch + prg"],
-        f"Geometric mean of recalls, {median}": [],  # all methods have zero
+        f"Geometric mean, {median}": [],  # all methods have zero
         f"Calibration error, {median}": ["fixmatch + prg"],  # the lowest one
         f"Balanced accuracy, {median}": ["fixmatch", "fixmatch + prg"],
         f"Macro-F1, {median}": [],  # no run recorded it

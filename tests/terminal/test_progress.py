@@ -43,7 +43,7 @@ def shown(folder: Path, config: RunConfig, *, first_step: int = 0, is_terminal: 
 def test_a_file_gets_one_line_per_evaluation(folder: Path, tiny: Configure) -> None:
     assert shown(folder, tiny()).splitlines() == [
         "fixmatch + prg on digits, seed 1: 40 steps",
-        "step 10/40  test accuracy 50.00%  geometric mean of recalls 25.00%  1,234 img/s  "
+        "step 10/40  test accuracy 50.00%  geometric mean 25.00%  1,234 img/s  "
         "loss 1.000 · mask 40% · pseudo-labels per class ▃█",
         "generation 2 of [3] begins",
         "warning: no pseudo-label for [cat]",

@@ -49,7 +49,7 @@ class ChildProcess:
     def has_ended(self) -> bool:
         """Whether the process has ended. From then on, `error` is the error of the function, or None."""
         exit_code = self.process.exitcode  # read before the report, which the process sends before it ends
-        with suppress(EOFError):
+        with suppress(EOFError, OSError):  # OSError: the process was killed during its report
             if self.error is None and self.report.poll():  # not only at the end: a long report waits for its reader
                 self.error, trace = self.report.recv()
                 self.error.add_note(trace)

@@ -147,7 +147,7 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("accuracy", "accuracy", accuracy, is_headline=True),
-        Metric("geometric_mean", "geometric mean of recalls", geometric_mean_of_recalls, is_headline=True),
+        Metric("geometric_mean", "geometric mean", geometric_mean_of_recalls, is_headline=True),
         Metric("precision", "precision", precision, is_per_class=True),
         Metric("recall", "recall", recall, is_per_class=True),
         Metric("predicted_share", "share of predictions", predicted_share, is_per_class=True),
