@@ -244,7 +244,7 @@ def test_show_without_arguments_shows_all_runs_with_the_settings_they_have(
     assert (shown.code, shown.errors) == (0, "")
     assert files_below(trained) == before
     assert "steps: 4, 6 (fewer than in the recipes)" in shown.output
-    cells = {cell.name: cell for cell in Bench.there(trained).cells()}
+    cells = {cell.name: cell for cell in Bench.existing(trained).cells()}
     assert {name: (len(cell.folders), cell.num_done) for name, cell in cells.items()} == {
         RECIPE: (2, 2),
         OTHER: (2, 2),
@@ -270,7 +270,7 @@ def test_show_with_settings_shows_runs_with_other_settings_as_failures(trained: 
 @pytest.mark.parametrize("left", ["seed-x", "seed-1 (copy)", "seed-1.json.part"])
 def test_show_ignores_folders_that_are_not_runs(left: str, trained: Path) -> None:
     (trained / "runs" / RECIPE / left).mkdir()
-    assert [*Bench.there(trained).cells()[0].folders] == [1, 2]
+    assert [*Bench.existing(trained).cells()[0].folders] == [1, 2]
 
 
 def test_show_includes_a_run_that_failed_before_it_wrote_anything(command: Command, here: None, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Bench:
             raise ValueError(next(iter(self.refused.values())))
 
     @classmethod
-    def there(
+    def existing(
         cls,
         folder: Path,
         patterns: Iterable[str] = (),

@@ -50,7 +50,7 @@ def bench(
 
     chosen: dict[str, Any] = {"data": str(data) if data else None, "iterations": iterations, "settings": settings or ()}
     if show:
-        results = Bench.there(out, cells or (), seeds=range(1, (seeds or 0) + 1), **chosen).cells()
+        results = Bench.existing(out, cells or (), seeds=range(1, (seeds or 0) + 1), **chosen).cells()
     else:
         benched = Bench(out, cells or (), seeds=range(1, (seeds or 3) + 1), **chosen)
         num_runs = len(benched.configs)
