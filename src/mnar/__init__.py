@@ -6,7 +6,7 @@ from mnar.guidances import GUIDANCES, PRG, Chain, Guidance, NoGuidance
 from mnar.learners import LEARNERS, FixMatch, Learner, Supervised
 from mnar.types import Batch, Counts, Split, Step, Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # These names need scikit-learn, which takes a second to import, so they are loaded on first use.
 ON_DEMAND = {"MNARClassifier": "mnar.sklearn_api", "LabeledOnlyKFold": "mnar.sklearn_api"}

@@ -45,8 +45,6 @@ NOT_RUN = {
     "pip install .[tensorboard,hf]": "needs the network",
     "pip wheel . --no-deps --wheel-dir dist": "needs the network",
     "pip install dist/mnar-*.whl": "needs the network",
-    "pip install torch --index-url https://download.pytorch.org/whl/cpu": "needs the network",
-    "pip install torch --index-url https://download.pytorch.org/whl/cu130": "needs the network",
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from mnar.own_data.train import resume_own_data
 from mnar.report import write_report
-from mnar.run import RunFolder, Silent, evaluate_run, read_run, read_runs, resume_run
+from mnar.run import Display, RunFolder, evaluate_run, read_run, read_runs, resume_run
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs_of_version_0.1.0"
 
@@ -46,7 +46,7 @@ def test_a_run_on_own_data_is_evaluated_and_resumed(runs: Path) -> None:
     assert scores["accuracy"] == pytest.approx(RunFolder(runs / "own").evaluations()[-1]["test"]["accuracy"])
     for folder in (runs / "own", runs / "own" / "supervised"):  # without a checkpoint the model cannot be extended
         with pytest.raises(FileNotFoundError, match=r"state\.pt is missing"):
-            resume_own_data(folder, Silent(), root=runs / "animals.csv")
+            resume_own_data(folder, Display(), root=runs / "animals.csv")
 
 
 def test_both_are_drawn_into_one_report(runs: Path, tmp_path: Path) -> None:

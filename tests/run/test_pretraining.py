@@ -16,7 +16,7 @@ from mnar.config import RunConfig
 from mnar.recipes import configure
 from mnar.run import checkpoint, evaluate_run, new_run, resume_run
 from mnar.run.folder import RunFolder
-from mnar.run.recorder import Silent
+from mnar.run.recorder import Display
 from mnar.training.trainer import Interrupted
 from tests.support.equality import assert_same, assert_same_run
 from tests.support.killing import run_under_fire
@@ -100,7 +100,7 @@ def test_its_loss_goes_down_and_the_classifier_learns(table: Path, tmp_path: Pat
     assert last < first
 
 
-class StoppedAt(Silent):
+class StoppedAt(Display):
     """The stage before has no evaluation to wait for."""
 
     def __init__(self, step: int) -> None:

@@ -19,7 +19,7 @@ from mnar.config import RunConfig
 from mnar.run import checkpoint, evaluate_run, folder, new_run, resume_run
 from mnar.run.lock import locked
 from mnar.run.reader import read_run
-from mnar.run.recorder import Silent
+from mnar.run.recorder import Display
 from mnar.run.stopping import StopFlag, stopping_on_signals
 from tests.support.equality import assert_same_run
 from tests.support.watching import Watching
@@ -76,7 +76,7 @@ def test_a_full_disk_at_the_last_step_is_an_error_that_names_the_command_that_re
     assert_same_run(folder, finished_run)
 
 
-class DiskFull(Silent):
+class DiskFull(Display):
     """Before the evaluation of step 20 the metrics go to a device that is always full."""
 
     def __init__(self, metrics: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_warning_about_health_is_given_once_not_at_every_evaluation(tmp_path: 
     assert "mask rate has collapsed" in display.warnings[1]
 
 
-class ReadsEnvironment(Silent):
+class ReadsEnvironment(Display):
     """Reads environment.json when the run starts."""
 
     environment: dict[str, Any]

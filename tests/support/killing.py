@@ -23,7 +23,7 @@ from mnar.config import RunConfig
 from mnar.run import checkpoint
 from mnar.run.file_names import CONFIG, STATE
 from mnar.run.folder import RunFolder
-from mnar.run.recorder import RunRecorder, Silent
+from mnar.run.recorder import Display, RunRecorder
 from mnar.run.stopping import StopFlag
 from mnar.training.trainer import Interrupted, Trainer, train
 from mnar.types import Selection
@@ -115,7 +115,7 @@ class DyingBetweenGenerations(RunRecorder):
     """
 
     def __init__(self, folder: Path, trainer: Trainer, first_step: int) -> None:
-        super().__init__(folder, trainer, (), first_step, Silent(), StopFlag())
+        super().__init__(folder, trainer, (), first_step, Display(), StopFlag())
         self.trainer, self.left = trainer, list[Path]()
 
     def generation(self, number: int, selection: Selection | None) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from mnar.config import RunConfig
-from mnar.run.recorder import Silent
+from mnar.run.recorder import Display
 from mnar.types import Selection
 
 
-class Watching(Silent):
+class Watching(Display):
     """Keeps the warnings, and sends this process a signal after the evaluation of a step."""
 
     def __init__(self, signal_at: int | None = None, number: int = signal.SIGTERM) -> None:

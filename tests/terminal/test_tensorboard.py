@@ -16,7 +16,7 @@ import pytest
 from mnar.config import RunConfig
 from mnar.run import new_run, resume_run
 from mnar.run.folder import RunFolder
-from mnar.run.recorder import Silent
+from mnar.run.recorder import Display
 from mnar.terminal.tensorboard import TensorBoard, scalars
 from mnar.training.trainer import Interrupted
 from tests.support.command import as_options, run_here
@@ -163,7 +163,7 @@ def test_a_run_that_does_not_start_writes_no_file(
     (tmp_path / "config.yaml").touch()
     with (
         pytest.raises(FileExistsError, match="already contains a run"),
-        TensorBoard(Silent()) as board,
+        TensorBoard(Display()) as board,
     ):
         new_run(tiny(), tmp_path, board)
     assert writers == []
@@ -174,7 +174,7 @@ def test_the_error_without_the_package_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # hidden: importing it fails
     with pytest.raises(ValueError, match=r"--tensorboard needs the extra: pip install 'mnar\[tensorboard\]'"):
-        TensorBoard(Silent())
+        TensorBoard(Display())
 
 
 def shown_by_tensorboard(folder: Path) -> Shown:
@@ -207,7 +207,7 @@ def test_tensorboard_shows_each_evaluation_of_a_resumed_run_once_and_the_run_is_
     # TensorBoard reads event files in the order of their names, which begin with the second of their opening.
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 60)
-    with TensorBoard(Silent()) as board:
+    with TensorBoard(Display()) as board:
         resume_run(folder, board)
     assert_same_run(folder, finished_run)
     shown = shown_by_tensorboard(folder)

@@ -8,14 +8,13 @@ whole runs back for reports and tables.
 from mnar.run.assemble import load_data, make_split, make_trainer
 from mnar.run.folder import RunFolder
 from mnar.run.reader import Run, find_runs, read_run, read_runs
-from mnar.run.recorder import Display, Silent
+from mnar.run.recorder import Display
 from mnar.run.runner import default_folder, evaluate_run, new_run, resume_run, trained_network
 
 __all__ = [
     "Display",
     "Run",
     "RunFolder",
-    "Silent",
     "default_folder",
     "evaluate_run",
     "find_runs",

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -24,19 +24,8 @@ from mnar.training.trainer import Trainer
 from mnar.types import Selection
 
 
-class Display(Protocol):
-    """Shows the progress of a run."""
-
-    def started(self, config: RunConfig, folder: Path, first_step: int) -> None: ...
-    def stepped(self, step: int) -> None: ...
-    def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
-    def evaluation(self, line: Evaluation) -> None: ...
-    def note(self, text: str) -> None: ...
-    def warning(self, text: str) -> None: ...
-
-
-class Silent:
-    """A display that shows nothing."""
+class Display:
+    """Shows the progress of a run. This base class shows nothing; a subclass overrides the methods that it needs."""
 
     def started(self, config: RunConfig, folder: Path, first_step: int) -> None: ...
     def stepped(self, step: int) -> None: ...

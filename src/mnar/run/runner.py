@@ -27,7 +27,7 @@ from mnar.run.file_names import CONFIG, LOCK, MODEL, PRETRAINING, STATE, resume_
 from mnar.run.folder import RunFolder
 from mnar.run.lock import locked
 from mnar.run.model_file import read_weights, write_model
-from mnar.run.recorder import Display, RunRecorder, Silent
+from mnar.run.recorder import Display, RunRecorder
 from mnar.run.split_file import check_same_split, describe_split
 from mnar.run.stopping import stopping_on_signals
 from mnar.training.engine import Engine
@@ -73,7 +73,7 @@ def new_run(
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         _refuse_used(folder)  # another process may have started a run here in the meantime
-        files, display = RunFolder(folder), display or Silent()
+        files, display = RunFolder(folder), display or Display()
         files.write_config(config)
         files.write_split(describe_split(config, data, rows))
         _pretrain(trainer, config, folder, display, data, until=until, on_finished=on_finished)
@@ -97,7 +97,7 @@ def resume_run(
 
     `data`, `until` and `on_finished` are as in `new_run`.
     """
-    display, files = display or Silent(), RunFolder(folder)
+    display, files = display or Display(), RunFolder(folder)
     config = files.config().with_engine(settings)
     data = load_data(config, root) if data is None else data
     rows = make_split(config, data)

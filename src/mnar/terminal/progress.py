@@ -15,13 +15,14 @@ from rich.text import Text
 
 from mnar.config import RunConfig
 from mnar.run.folder import RunFolder
+from mnar.run.recorder import Display
 from mnar.training.metrics import headline_metrics
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 40  # classes that fit into a line
 
 
-class TerminalDisplay:
+class TerminalDisplay(Display):
     """A `Display` for the terminal, used as a context manager. Into a file it prints one line per evaluation."""
 
     def __init__(self, console: Console) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EVENTS = "tensorboard"  # in the run folder
 
 
-class TensorBoard:
+class TensorBoard(Display):
     """A `Display` that writes evaluations for TensorBoard and passes every call on to another display.
 
     Use it as a context manager.
