@@ -1,4 +1,4 @@
-"""How the tests run a command that a page shows, in small.
+"""How the tests run a command that a page shows.
 
 A command `mnar NAME ...` is run in the test's own process, in an empty folder, with the options of `SMALL` behind it:
 the last value of an option wins. Other rules:
