@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mnar.training.metrics import Predictions, overall_metrics
+from mnar.types import Selection
 
 BATCH = 1000  # samples per forward pass
 HEADLINE_EVALUATIONS = 20
@@ -59,6 +60,24 @@ def pseudo_label_scores(confusion: Tensor) -> dict[str, Any]:
         "error": _ratios(per_class - right, per_class),  # of the samples of a class: labelled as another class
         "precision": _ratios(right, per_label),
     }
+
+
+def selection_scores(selection: Selection, targets: Tensor, num_classes: int) -> dict[str, Any]:
+    """The quality of the labels that were selected between two generations; `targets` are the true classes, [n].
+
+    A target below 0 is unknown.
+    """
+    labels = torch.full_like(targets, num_classes)  # the extra class marks samples that were not selected
+    labels[selection.rows] = selection.labels
+    truth = torch.where(targets < 0, num_classes, targets)
+    return pseudo_label_scores(count_pairs(truth, labels, num_classes + 1, num_classes + 1).cpu())
+
+
+def as_lists(matrix: Tensor) -> list[list[float]]:
+    """Nested lists for JSON. A matrix of whole numbers is written as integers, even if its type is float."""
+    counts = matrix.long()
+    lists: list[list[float]] = (counts if bool((counts == matrix).all()) else matrix).tolist()
+    return lists
 
 
 def _ratios(part: Tensor, whole: Tensor) -> list[float | None]:

@@ -17,7 +17,7 @@ from mnar.learners import Learner
 from mnar.models import Classifier
 from mnar.training.early_stopping import BestSoFar, evaluating
 from mnar.training.engine import Engine
-from mnar.training.evaluation import count_pairs, predictions_on, pseudo_label_scores
+from mnar.training.evaluation import as_lists, predictions_on, pseudo_label_scores, selection_scores
 from mnar.training.loader import Loader
 from mnar.training.meters import Diverged, Meters
 from mnar.training.metrics import recorded_scores
@@ -243,7 +243,7 @@ class Trainer:
         if self.learner.generations > 1:
             line["generation"] = self.generation
         if self.loader.selection is not None:
-            line["selection"] = self._selection_scores(self.loader.selection)
+            line["selection"] = selection_scores(self.loader.selection, self.loader.unlabeled_targets, num_classes)
         if self.records_pseudo_labels:
             line["pseudo"] = pseudo_label_scores(self.meters.pseudo_confusion.cpu())
             matrices["pseudo_confusion"] = self.meters.pseudo_confusion[:num_classes]
@@ -251,18 +251,9 @@ class Trainer:
             line["guidance"] = {name: values.tolist() for name, values in estimates.items()}
         matrices |= self.learner.guidance.matrices()
         if is_last or self._records_matrices(step):
-            line["matrices"] = {name: _as_lists(matrix) for name, matrix in matrices.items()}
+            line["matrices"] = {name: as_lists(matrix) for name, matrix in matrices.items()}
         self.meters.reset()
         return line
-
-    def _selection_scores(self, selection: Selection) -> dict[str, Any]:
-        num_classes = self.learner.task.num_classes
-        labels = torch.full_like(
-            self.loader.unlabeled_targets, num_classes
-        )  # the extra class marks samples that were not selected
-        labels[selection.rows] = selection.labels
-        truth = torch.where(self.loader.unlabeled_targets < 0, num_classes, self.loader.unlabeled_targets)
-        return pseudo_label_scores(count_pairs(truth, labels, num_classes + 1, num_classes + 1).cpu())
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Load the encoder that the pretraining stage trained."""
@@ -360,13 +351,6 @@ class Trainer:
         self.optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr  # load_state_dict replaced it by a copy
-
-
-def _as_lists(matrix: Tensor) -> list[list[float]]:
-    """Nested lists for JSON. A matrix of whole numbers is written as integers, even if its type is float."""
-    counts = matrix.long()
-    lists: list[list[float]] = (counts if bool((counts == matrix).all()) else matrix).tolist()
-    return lists
 
 
 def train(trainer: Trainer, recorder: Recorder) -> None:
