@@ -48,6 +48,7 @@ def perceptron(seed: int) -> Any:
 
 METHODS = {
     "MNARClassifier": Method(lambda seed: MNARClassifier(random_state=seed), True),
+    "MNARClassifier, one network": Method(lambda seed: MNARClassifier(guidance="cadr", random_state=seed), True),
     "MNARClassifier, supervised": Method(lambda seed: MNARClassifier("supervised", random_state=seed), True),
     "HistGradientBoosting": Method(boosting, False),
     "MLPClassifier": Method(perceptron, False),

@@ -54,6 +54,10 @@ def test_the_data_types_have_these_fields(shape: Any, fields: str) -> None:
         (protocols.balanced, "num_classes num_labels * gamma_u=None m1=5000"),
         (protocols.as_labeled, "num_classes * num_labels=None"),
         (protocols.split, "targets counts * seed include_labeled=True"),
+        (
+            mnar.self_training,
+            "estimator guidance='prg' * rounds=5 threshold=0.8 balance=None unlabeled=-1 random_state=0",
+        ),
     ],
 )
 def test_a_signature_has_these_parameters_and_defaults(make: Callable[..., Any], parameters: str) -> None:

@@ -9,7 +9,7 @@ from mnar.types import Batch, Counts, Split, Step, Task
 __version__ = "0.2.0"
 
 # These names need scikit-learn, which takes a second to import, so they are loaded on first use.
-ON_DEMAND = {"MNARClassifier": "mnar.sklearn_api", "LabeledOnlyKFold": "mnar.sklearn_api"}
+ON_DEMAND = dict.fromkeys(("MNARClassifier", "LabeledOnlyKFold", "self_training"), "mnar.sklearn_api")
 
 
 def __getattr__(name: str) -> Any:
@@ -37,4 +37,5 @@ __all__ = [
     "Step",
     "Supervised",
     "Task",
+    "self_training",
 ]

@@ -1,8 +1,9 @@
-"""Atomic writes: a reader sees the old file or the new file, never a part of one."""
+"""Atomic writes: a reader sees the old file or the new file, never a part of one. And a check before long work."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -33,3 +34,30 @@ def flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_writable(path: Path, *, example: str = "report.html") -> None:
+    """Raise an error if no file can be written at `path`, so that a command fails before its work and not after it.
+
+    Missing folders are no error, because the command creates them: the nearest existing folder must be writable.
+    `example` is the name of a file for the message.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the file to write, e.g. {path / example}")
+    folder = path.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise NotADirectoryError(
+            f"cannot write {path}, because {folder} is a file and not a folder; choose another path"
+        )
+    try:
+        with tempfile.TemporaryFile(dir=folder):  # only a real file tells: root may write where permissions forbid it
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise PermissionError(
+            f"cannot write {path}, because no file can be created in {folder} ({reason}); "
+            "choose another path, or change the permissions"
+        ) from error

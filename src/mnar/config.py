@@ -142,7 +142,7 @@ class RunConfig:
         sections = _read_yaml(text, "the configuration")
         if not isinstance(sections, dict):
             raise ValueError("the configuration is not a YAML mapping of sections")
-        return cls.from_dict(with_current_names(sections))
+        return cls.from_dict(_with_former_network(with_current_names(sections)))
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(_plain(self.to_dict()), sort_keys=False)
@@ -196,6 +196,14 @@ def with_current_names(sections: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(renamed.get("guidance"), Mapping):
         renamed["guidance"] = _with_preceded_by(renamed["guidance"])
     return renamed
+
+
+def _with_former_network(sections: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Keep the network of version 0.1.0, whose small_cnn did not pool the feature maps of large images."""
+    model = sections.get("model")
+    if not isinstance(model, Mapping) or model.get("name") != "small_cnn" or "stages" in model:
+        return sections
+    return {**sections, "model": {**model, "stages": 2, "positions": 0}}
 
 
 def _with_preceded_by(guidance: Mapping[str, Any]) -> dict[str, Any]:

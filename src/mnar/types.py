@@ -103,6 +103,9 @@ class DataSet(NamedTuple):
     notes: tuple[str, ...] = ()  # what the reader skipped or guessed, or what looks odd
     row_names: Sequence[str] = ()  # own data: the path or the line number of each training sample
     given_y: Tensor | None = None  # labels as annotators gave them, -1 without a label; None: same as train_y
+    row_numbers: Sequence[int] | npt.NDArray[np.int64] = ()  # own data: rows of the file from 1, without header
+    ids: Sequence[str] | None = None  # own data: the cells of the id column, if the user named one
+    id_name: str | None = None  # own data: the name of that column
 
     @property
     def labels(self) -> Tensor:

@@ -273,7 +273,7 @@ def test_a_damaged_finished_run_is_a_failure_that_names_the_file_and_does_not_st
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl"])
-@pytest.mark.parametrize("damage", [None, lambda text: b"", lambda text: text[: len(text) // 2]])
+@pytest.mark.parametrize("damage", [None, lambda text: b"", lambda text: text[: len(text) // 3]])
 def test_a_finished_run_that_lost_a_file_is_a_failure_until_its_folder_is_removed(
     name: str, damage: Callable[[bytes], bytes] | None, trained: Path, command: Command, here: None
 ) -> None:

@@ -87,7 +87,7 @@ def test_every_file_of_a_command_is_registered() -> None:
         ("train --resume nothing --seed 0", "leave out --seed"),
         ("eval nothing", "nothing is not a run folder"),
         ("report nothing", "no run folder at nothing"),
-        ("report nothing --out .", r"--out \. is a folder; name the file to write, e\.g\. --out report\.html"),
+        ("report nothing --out .", r"\. is a folder; name the file to write, e\.g\. report\.html"),
         ("list animals", r"nothing called 'animals' to list; choose from \['datasets'"),
         ("train --iterations 30 --set train.iterations=50", "leave one of them out"),
         (

@@ -27,3 +27,12 @@ def test_inspect_prints_and_writes_the_findings_about_a_table_and_about_features
     inspected = mnar("inspect", "animals", "--features", "features.npy", "--out", "new/look.json", "--size", 6)
     assert inspected.code == 0, inspected.errors
     assert json.loads((tmp_path / "new/look.json").read_text())["kind"] == "features"
+
+
+def test_the_output_path_is_checked_before_the_data_are_read(mnar: Mnar, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for out, message in ((".", "is a folder; name the file to write"), ("notes.txt/look.json", "is a file and not a")):
+        refused = mnar("inspect", "missing.csv", "--out", out)
+        assert refused.code == 1
+        assert message in refused.errors
+        assert "missing.csv" not in refused.errors

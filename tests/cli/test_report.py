@@ -32,3 +32,10 @@ def test_a_report_is_about_all_runs_below_the_folders(
     page = (tmp_path / "report.html").read_text()
     assert "<title>3 runs</title>" in page
     assert [f"<td>{folder}</td>" in page for folder in ("some/seed-1", "some/seed-2", "other/seed-3")] == [True] * 3
+
+
+def test_the_output_path_is_checked_before_the_runs_are_read(mnar: Mnar, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    refused = mnar("report", "missing", "--out", "notes.txt/page.html")
+    assert refused.code == 1
+    assert "notes.txt is a file and not a folder" in refused.errors.replace("\n", "")

@@ -116,6 +116,18 @@ def test_a_table_is_encoded_and_its_stored_encoding_encodes_the_rows_in_the_same
     assert np.array_equal(TableEncoder.from_dict(made.encoding).transform(data.x), made.train_x)
 
 
+def test_row_numbers_and_ids_are_carried_along_and_the_id_is_no_feature(tmp_path: Path) -> None:
+    lines = write_table(tmp_path / "data.csv").read_text().splitlines()
+    rows = [f"{row % 7}{row},{line}" for row, line in enumerate(lines[1:])]
+    (tmp_path / "data.csv").write_text("\n".join([f"nr,{lines[0]}", *rows]) + "\n")
+    made = own_data(tmp_path / "data.csv", label="kind", id="nr")
+    assert made.ids == [row.partition(",")[0] for row in rows]
+    assert made.id_name == "nr"
+    assert list(made.row_numbers) == list(range(1, len(rows) + 1))
+    assert made.encoding is not None
+    assert made.encoding["numeric_names"] == ["weight", "length"]
+
+
 @pytest.mark.parametrize("shape", [(150, 3), (150, 1, 4, 4)])
 def test_features_and_images_are_taken_as_they_are(shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8 if len(shape) == 4 else np.float32)

@@ -4,6 +4,7 @@ A command `mnar NAME ...` is run in the test's own process, in an empty folder, 
 the last value of an option wins. Other rules:
 
 - `~/data` contains a made-up CIFAR-10, and the files of `USER_FILES` lie in the folder.
+- `mnar train DATA` tries two members of the portfolio instead of all, unless the command has options of a network.
 - `mnar bench` trains one cell per pattern instead of all cells.
 
 Every other command must be listed in `NOT_RUN`, with the reason. A command that is in neither table fails the test: add
@@ -27,13 +28,16 @@ SMALL: dict[str, tuple[str, ...]] = {
     "demo": ("--seeds", "1", "--iterations", "4"),
     "inspect": (),
     "train": FEW_STEPS,
-    "train --resume": ("--set", "engine.device=cpu"),
+    "train DATA": ("--fast",),
+    "train --resume": (),  # a run keeps its options
     "eval": (),
     "report": (),
     "bench": (*FEW_STEPS, "--seeds", "1"),
     "bench --show": (),
     "list": (),
 }
+# Options that only a network has; without them, `mnar train DATA` tries a portfolio.
+OF_A_NETWORK = {"--learner", "--guidance", "--set", "--tensorboard"}
 # A network and batches that a CPU can train with images of 32 x 32 pixels.
 SMALL_NETWORK = ("model.depth=10", "model.width=1", "train.batch_labeled=8", "train.batch_unlabeled=8")
 # Commands that are not run, and why.
@@ -94,6 +98,8 @@ def in_small(words: list[str], home: Path) -> list[str]:
 
 def _kind(words: list[str]) -> str:
     name = words[1] if len(words) > 1 and not words[1].startswith("-") else ""
+    if name == "train" and words[2:3] and not words[2].startswith("-") and not OF_A_NETWORK & {*words}:
+        return "train DATA"
     switch = next((word for word in words if word in ("--resume", "--show")), "")
     return f"{name} {switch}".strip()
 

@@ -51,7 +51,8 @@ def test_the_commands_and_the_code_of_a_page_run_from_top_to_bottom(
     folder.mkdir()
     write_user_files(folder, home)
     monkeypatch.chdir(folder)
-    monkeypatch.setitem(MNARClassifier.__init__.__kwdefaults__, "iterations", 4)
+    for option, small in {"iterations": 4, "minutes": 0.01}.items():
+        monkeypatch.setitem(MNARClassifier.__init__.__kwdefaults__, option, small)
     if page in FEW_ROWS:
         make_digits_few(monkeypatch)
     # What the code on a page takes for granted, besides what the blocks before it define.

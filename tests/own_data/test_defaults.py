@@ -64,3 +64,20 @@ def test_the_learner_named_by_a_user_brings_its_own_network() -> None:
         dataset="own_data", protocol="as_labeled", learner="vime", defaults=default_sections((1,), 1000, on_gpu=False)
     )
     assert config.model.name == "encoder_mlp"
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_own_data_start_slowly_with_clipped_gradients_and_restart_after_a_collapse(
+    shape: tuple[int, ...], on_gpu: bool
+) -> None:
+    train = configured(shape, 1000, on_gpu=on_gpu).train
+    assert 0 < train.warmup <= 0.1
+    assert train.max_grad_norm > 0
+    assert train.collapse == "restart"
+
+
+def test_benchmarks_keep_the_published_recipe() -> None:
+    for dataset in ("digits", "cifar10", "mnist", "npz"):
+        train = configure(dataset=dataset).train
+        assert (train.warmup, train.max_grad_norm, train.collapse) == (0.0, 0.0, "warn")

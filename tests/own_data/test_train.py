@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import Table, read_data
 from mnar.datasets.user_files.table_encoder import TableEncoder
 from mnar.own_data import train
+from mnar.own_data.confidence import calibrated_probs
+from mnar.own_data.inspection import inspect_data
 from mnar.own_data.train import Verdict, compare, configure_own_data, finish_own_data, inspect_files
 from mnar.run import new_run, resume_run
 from mnar.run.assemble import load_data, make_augment, make_model
@@ -28,6 +31,7 @@ from mnar.run.folder import RunFolder
 from mnar.run.model_file import read_weights
 from mnar.run.recorder import Display
 from mnar.training.trainer import Interrupted
+from mnar.types import DataSet
 from tests.report.made_up import write_run
 from tests.support.equality import assert_same_run
 from tests.support.own_data_files import IMAGE_COUNTS, NAMES, TABLE_COUNTS, write_images, write_table
@@ -107,7 +111,11 @@ def test_the_default_configuration_depends_on_the_kind_of_data_and_options_overr
 ) -> None:
     np.save(tmp_path / "features.npy", np.zeros((150, 3)))
     of_table = config_of(table, reading={"label": "kind"})
-    assert (of_table.learner.name, of_table.guidance.full_name, of_table.model.name) == ("pseudo_label", "cadr", "mlp")
+    assert (of_table.learner.name, of_table.guidance.full_name, of_table.model.name) == (
+        "pseudo_label",
+        "simpro",
+        "mlp",
+    )
     of_features = config_of(table, reading={"label": "kind", "features": tmp_path / "features.npy"})
     assert (of_features.learner.name, of_features.model.name) == ("pseudo_label", "mlp")
     of_images = config_of(images)
@@ -121,6 +129,36 @@ def test_the_default_configuration_depends_on_the_kind_of_data_and_options_overr
     assert (chosen.learner.name, chosen.guidance.full_name, chosen.seed) == ("supervised", "none", 7)
     assert (chosen.train.iterations, chosen.train.lr) == (30, 0.5)
     assert config_of(images, guidance="none").guidance.full_name == "none"
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [((40, 30, 2), "prg_last"), ((20, 20, 30), "cadr"), ((5, 5, 32), "simpro")],
+    ids=["like the labels", "more cats", "nearly all cats"],
+)
+def test_the_guidance_of_a_table_is_the_one_that_the_inspection_recommends(
+    tmp_path: Path, pool: tuple[int, ...], expected: str
+) -> None:
+    source = write_table(tmp_path / "animals.csv", (TABLE_COUNTS[0], pool))
+    recommended = inspect_data(read_data(source, label="kind")).recommendation
+    assert recommended is not None
+    assert recommended.guidance == expected
+    reading = {"label": "kind"}
+    assert config_of(source, reading=reading).guidance.full_name == expected
+    assert config_of(source, reading=reading, learner="pseudo_label").guidance.full_name == "none"
+    assert config_of(source, reading=reading, guidance="darp").guidance.full_name == "darp"
+    assert config_of(source, "guidance.name=darp", reading=reading).guidance.full_name == "darp"
+
+
+def test_the_learning_rate_comes_from_a_range_test_unless_the_user_names_it(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def suggest(config: RunConfig, data: DataSet) -> RunConfig:
+        return replace(config, train=replace(config.train, lr=0.0123))
+
+    monkeypatch.setattr(train, "with_suggested_rate", suggest)
+    assert config_of(table, reading={"label": "kind"}).train.lr == 0.0123
+    assert config_of(table, "train.lr=0.5", reading={"label": "kind"}).train.lr == 0.5
 
 
 def test_the_option_iterations_overrides_the_default_number_of_steps_of_the_learner(table: Path) -> None:
@@ -360,8 +398,15 @@ def test_predictions_have_one_line_per_unlabelled_sample_with_class_and_confiden
         lines = list(csv.DictReader(file))
     assert [(line["sample"], line["label"]) for line in lines] == expected
     assert len(lines) == sum((TABLE_COUNTS if kind == "table" else IMAGE_COUNTS)[1])
-    confidences = probs.max(1).values[~data.is_labeled].tolist()
-    assert [float(line["confidence"]) for line in lines] == pytest.approx(confidences, abs=6e-5)
+    assert [int(line["row"]) for line in lines] == (np.flatnonzero(~data.is_labeled) + 1).tolist()
+    in_pool = probs[torch.from_numpy(~data.is_labeled)].double()
+    predicted = in_pool.argmax(1)
+    if kind == "table":  # the confidences are calibrated on the held-out labels; images are too few to hold some out
+        with torch.no_grad():
+            held_out = model(make_augment(config, samples)(samples.test_x, "id")).softmax(1).double()
+        in_pool = torch.from_numpy(calibrated_probs(held_out.numpy(), samples.test_y.numpy(), in_pool.numpy()))
+    confidences = in_pool[torch.arange(len(lines)), predicted].tolist()
+    assert [float(line["confidence"]) for line in lines] == pytest.approx(confidences, abs=1e-3)
 
 
 def test_predicting_with_a_damaged_model_file_is_refused_with_the_resume_command(trained: Path) -> None:

@@ -170,8 +170,11 @@ def test_counts_have_ticks_at_whole_numbers_only() -> None:
         assert all(float(tick).is_integer() for tick in axes.get_yticks())
 
 
-def test_a_pool_of_unknown_classes_has_no_panel() -> None:
+def test_a_pool_of_unknown_classes_has_no_panel_but_held_out_labels_have_one() -> None:
     run = under({"name": "as_labeled"}, run_with("fixmatch", "none", accuracy=[0.5]))
     run.split.update(unknown=100, dataset="survey")
-    (axes,) = label_distributions(by_setting([run])).axes
-    assert axes.get_title(loc="left") == "survey: 53 labelled"
+    axes = label_distributions(by_setting([run])).axes
+    assert [each.get_title(loc="left") for each in axes] == ["survey: 53 labelled", "72 held-out labels"]
+    run.split["test_is_trained_on"] = True
+    (only,) = label_distributions(by_setting([run])).axes
+    assert only.get_title(loc="left") == "survey: 53 labelled"

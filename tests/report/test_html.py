@@ -1,5 +1,6 @@
 """The HTML report: its tables, its figures and their captions."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from mnar.recipes.paper import PAPER
 from mnar.report import by_setting, change_headings, comparisons, curves, html, write_report, write_run_report
 from mnar.report.matrices import guidance_matrices
 from mnar.report.tables import ABOUT_SHORT_RUNS
+from mnar.run.collapse_record import record_collapse
 from mnar.run.reader import Run, read_run
 from mnar.training.metrics import overall_metrics
 from tests.report.drawn import words
@@ -25,7 +27,8 @@ from tests.report.made_up import METHODS, run_with, write_run
 from tests.support.tiny import TINY
 
 CLASS_NAMES = ("ant", "bee", "cat", "dog")  # a figure of four classes is drawn faster than one of ten
-NUM_FIGURES = len(html.PLATES) + 2  # the labels of the only setting, and the transitions
+OWN_DATA_ONLY = {"Recall per class"}
+NUM_FIGURES = len(html.PLATES) - len(OWN_DATA_ONLY) + 2  # the labels of the only setting, and the transitions
 
 
 def without_figures(page: str) -> str:
@@ -84,7 +87,7 @@ def test_the_page_has_every_method_every_figure_and_what_prg_changed(page: str) 
     assert [*summary_of(page)] == methods
     assert page.count("<img ") == page.count("data:image/svg+xml;base64,") == NUM_FIGURES
     assert set(captions_of(page)) == {
-        *(plate.title for plate in html.PLATES),
+        *({plate.title for plate in html.PLATES} - OWN_DATA_ONLY),
         "Labelled and unlabelled samples",
         "Class transitions",
     }
@@ -168,6 +171,52 @@ def test_a_single_supervised_run_has_a_page_without_pseudo_label_figures(tmp_pat
     assert "±" not in re.findall(r"<tbody>.*?</tbody>", page, re.DOTALL)[0]
 
 
+@pytest.fixture
+def own_run(tmp_path: Path) -> Path:
+    """A run on own data: 53 labels for training, 72 held-out labels, 2,575 samples without a label."""
+    folder = write_run(tmp_path / "run", class_names=("中文", "dog"), num_evaluations=2)
+    split = {**json.loads((folder / "split.json").read_text()), "unlabeled": [50, 3], "unknown": 2575}
+    (folder / "split.json").write_text(json.dumps({**split, "test_is_trained_on": False}))
+    return folder
+
+
+@pytest.mark.filterwarnings("error")  # matplotlib's font has no Chinese characters
+def test_the_page_of_own_data_counts_every_sample_once_and_has_balanced_accuracy(own_run: Path) -> None:
+    write_run_report(own_run)
+    page = (own_run / "report.html").read_text()
+    (task,) = re.findall(r'<p class="task">([^<]*)</p>', page)
+    assert task.endswith(
+        "2 classes, 2,700 samples: 53 labels for training, 72 held-out labels and 2,575 without a label"
+    )
+    assert "The scores are on the held-out labels, whose class distribution is that of the labels" in page
+    assert "If the figures show boxes instead of 中 文, install a font" in page
+    assert "Balanced accuracy, %" in page
+    captions = captions_of(page)
+    assert {"Recall per class", "Learning curves"} <= captions.keys()
+    assert "no bar here is the truth" in captions["Class shares: labels, pseudo-labels, predictions"]
+    assert "true" not in captions["Labelled and unlabelled samples"]
+    (run,) = by_setting([read_run(own_run)])[0].methods
+    assert "Test balanced accuracy" in words(curves.learning_curves([run]))
+
+
+@pytest.mark.usefixtures("outlines")
+def test_the_page_of_own_data_has_its_labels_only_baseline_once_that_is_finished(own_run: Path) -> None:
+    baseline = write_run(own_run / "supervised", "supervised", "none", class_names=("中文", "dog"), num_evaluations=2)
+    (baseline / "split.json").write_text((own_run / "split.json").read_text())
+    for expected in (["fixmatch"], ["supervised", "fixmatch"]):
+        write_run_report(own_run)
+        assert [*summary_of((own_run / "report.html").read_text())] == expected
+        (baseline / "model.safetensors").touch()
+
+
+@pytest.mark.usefixtures("outlines")
+def test_a_collapse_that_the_run_folder_records_is_on_the_page(own_run: Path) -> None:
+    record_collapse(own_run, {"step": 60, "lr": 0.03, "seen": "the loss is 98", "action": "restarted"})
+    write_run_report(own_run)
+    sentence = "the run did not learn with a learning rate of 0.03: the loss is 98 (step 60, restarted)."
+    assert f"fixmatch, seed 1: {sentence}" in (own_run / "report.html").read_text()
+
+
 @pytest.mark.usefixtures("outlines")
 def test_unfinished_runs_are_pointed_out(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", "supervised", "none"))
@@ -214,7 +263,7 @@ def guided_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
 DRAWINGS: dict[str, Callable[..., Figure | None]] = {
     "Labelled and unlabelled samples": comparisons.label_distributions,
     "Class transitions": partial(guidance_matrices, name="transitions"),
-    **{plate.title: plate.draw for plate in html.PLATES},
+    **{plate.title: plate.draw for plate in html.PLATES if plate.title not in OWN_DATA_ONLY},
 }
 
 

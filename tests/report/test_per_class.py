@@ -15,6 +15,7 @@ from mnar.report.per_class import (
     has_estimate,
     precision_and_recall,
     pseudo_label_errors,
+    recalls,
 )
 from mnar.run.reader import Run, read_run
 from tests.report.drawn import cells, methods_of, tick_labels, words
@@ -34,16 +35,53 @@ def test_supervised_runs_have_no_figures_of_pseudo_labels(runs: list[Run]) -> No
     assert "pseudo-labels" not in words(class_shares(supervised))
 
 
+def bar_names(axes: Axes) -> list[str]:
+    return [str(bars.get_label()) for bars in axes.containers]
+
+
 @pytest.mark.filterwarnings("error")
-def test_a_pool_of_unknown_classes_has_shares_without_the_true_ones(tmp_path: Path) -> None:
+def test_own_data_have_no_bar_or_line_that_is_called_the_truth(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", class_names=("cat", "dog"), num_evaluations=2))
-    pools = []
-    for unlabeled, unknown in (([30, 10], 0), ([0, 0], 40)):
-        run.split.update(unlabeled=unlabeled, unknown=unknown)
-        (axes,) = class_shares(methods_of([run])).axes
-        assert [bars.get_label() for bars in axes.containers] == ["labels", "pseudo-labels", "test predictions"]
-        pools.append(len(axes.collections))
-    assert pools == [2, 1], "true shares of the pool and of the test set, then of the test set only"
+    run.split.update(unlabeled=[30, 10], unknown=0)
+    (axes,) = class_shares(methods_of([run])).axes
+    assert bar_names(axes) == ["labels", "pseudo-labels", "test predictions"]
+    assert len(axes.collections) == 2, "true shares of the pool and of the test set"
+    run.split.update(unlabeled=[0, 0], unknown=40)
+    (axes,) = class_shares(methods_of([run])).axes
+    assert bar_names(axes) == ["labels", "pseudo-labels", "predictions for held-out labels"]
+    run.split["test_is_trained_on"] = True
+    run.lines[-1]["guidance"] = {"pool_share": [0.25, 0.75]}
+    (axes,) = class_shares(methods_of([run])).axes
+    assert bar_names(axes) == ["labels", "pseudo-labels", "estimated pool", "predictions for training labels"]
+    assert [bar.get_height() for bar in axes.containers[2]] == [25, 75]
+    assert len(axes.collections) == 0
+    assert "truth" not in words(class_shares(methods_of([run])))
+
+
+def test_a_class_without_test_samples_has_no_precision_and_no_recall_in_the_figures() -> None:
+    run = run_with("fixmatch", "prg", accuracy=[0.5], recall=(0.8, 0.0))
+    run.lines[0]["test"]["precision"] = [0.7, 0.0]
+    run.split.update(test=[10, 0], unknown=40)
+    figure = precision_and_recall(methods_of([run]))
+    assert figure is not None
+    np.testing.assert_allclose(cells(figure.axes[0]), [[70] * 3 + [80] * 3, [np.nan] * 6])
+    assert "–" in words(figure)
+    bars = recalls(methods_of([run]))
+    assert bars is not None
+    np.testing.assert_allclose(heights(bars.axes[0]), [80, np.nan])
+    assert tick_labels(bars.axes[0].xaxis) == ["cat (10)", "dog –"]
+
+
+def test_recalls_of_a_run_and_of_its_baseline_are_side_by_side_for_own_data_only() -> None:
+    run = run_with("fixmatch", "prg", accuracy=[0.5, 0.5], recall=(0.8, 0.4))
+    baseline = run_with("supervised", "none", accuracy=[0.5, 0.5], recall=(0.9, 0.1))
+    assert recalls(methods_of([run, baseline])) is None, "a benchmark"
+    for each in (run, baseline):
+        each.split["unknown"] = 40
+    figure = recalls(methods_of([run, baseline]))
+    assert figure is not None
+    assert bar_names(figure.axes[0]) == ["supervised", "fixmatch + prg"]
+    np.testing.assert_allclose(heights(figure.axes[0]), [90, 10, 80, 40])
 
 
 def test_class_names_are_drawn_without_interpreting_markup(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def test_the_model_file_scores_as_the_last_evaluation_did_and_says_what_it_needs
         assert set(file.keys()) == set(make_model(tiny(), load_data(tiny())).state_dict())
     assert needs["class_names"] == [str(digit) for digit in range(10)]
     assert needs["input_shape"] == [1, 8, 8]
-    assert needs["model"] == {"name": "small_cnn", "width": 4, "dropout": 0.0}
+    options = {"width": 4, "dropout": 0.0, "norm": "batch", "stages": 0, "positions": 4}
+    assert needs["model"] == {"name": "small_cnn", **options}
 
 
 # ---- folders

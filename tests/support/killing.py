@@ -20,6 +20,9 @@ import torch
 
 import mnar.run
 from mnar.config import RunConfig
+from mnar.own_data import portfolio_run
+from mnar.own_data.inputs import samples_of
+from mnar.own_data.portfolio_run import PortfolioConfig, PortfolioDisplay
 from mnar.run import checkpoint
 from mnar.run.file_names import CONFIG, STATE
 from mnar.run.folder import RunFolder
@@ -172,6 +175,28 @@ def run_under_fire(config: RunConfig, folder: Path, seed: int) -> int:
             time.sleep(dice.uniform(0, LONGEST_LIFE))
             os.kill(child, signal.SIGKILL)
         if not was_killed(child):
+            return kills
+    assert not was_killed(in_a_child(partial(go_on, NEVER)))
+    return MOST_KILLS
+
+
+def portfolio_under_fire(config: PortfolioConfig, folder: Path, seed: int) -> int:
+    """Do with a run of the portfolio what `run_under_fire` does with a network; return the number of kills."""
+    portfolio_run.write_own_data_report = lambda folder, page: None  # takes a second
+    data = portfolio_run.read_own_data(config)
+    samples_of(data, config.seed)  # imports modules that every child needs
+    dice = random.Random(seed)
+
+    def go_on(moment: int) -> None:
+        Trap(moment, kill_me).set(pytest.MonkeyPatch())
+        display = PortfolioDisplay()
+        if portfolio_run.is_portfolio_run(folder):
+            portfolio_run.resume_portfolio_run(folder, display)
+        else:
+            portfolio_run.new_portfolio_run(config, folder, display, data)
+
+    for kills in range(MOST_KILLS):
+        if not was_killed(in_a_child(partial(go_on, dice.randint(1, MOST_MOMENTS)))):
             return kills
     assert not was_killed(in_a_child(partial(go_on, NEVER)))
     return MOST_KILLS

@@ -46,6 +46,7 @@ class Notes:
         self.saved: dict[int, bytes] = {}
         self.demanded: list[int] = []
         self.selections: dict[int, Selection | None] = {}
+        self.collapses: dict[int, str] = {}
 
     @property
     def stop_requested(self) -> bool:
@@ -66,6 +67,9 @@ class Notes:
 
     def generation(self, number: int, selection: Selection | None) -> None:
         self.selections[number] = selection
+
+    def collapsed(self, step: int, what: str) -> None:
+        self.collapses[step] = what
 
     def save(self, step: int, state: dict[str, Any], *, must: bool) -> None:
         content = io.BytesIO()

@@ -75,3 +75,18 @@ def test_a_sparkline_has_one_bar_per_class_or_the_number_of_classes_with_pseudo_
     assert sparkline([0.0, 0.0]) == "··"
     assert len(sparkline([0.5] * MOST_BARS)) == MOST_BARS
     assert sparkline([0.5] * MOST_BARS + [0.0]) == f"{MOST_BARS} of {MOST_BARS + 1} classes"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (12 * 60, "about 12 minutes on this machine; --minutes 6 for a shorter run"),
+        (44, "about 40 seconds on this machine"),
+        (3, "about 10 seconds on this machine"),
+        (3 * 3600, "about 3.0 hours on this machine; --minutes 90 for a shorter run"),
+    ],
+)
+def test_an_estimate_is_shown_in_words_and_a_long_run_can_be_shortened(seconds: float, text: str) -> None:
+    out = io.StringIO()
+    TerminalDisplay(Console(file=out, width=200)).estimate(seconds)
+    assert out.getvalue() == f"{text}\n"

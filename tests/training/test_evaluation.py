@@ -192,6 +192,19 @@ def test_a_collapsed_mask_rate_is_warned_about() -> None:
     assert one_bad_evaluation == {}
 
 
+@pytest.mark.parametrize("guided", [False, True])
+def test_a_model_that_predicts_one_class_gets_no_advice_about_thresholds_and_guidances(guided: bool) -> None:
+    lines = [line(step, mask_rate=0.001, share=(1.0, 0.0, 0.0)) for step in (100, 110, 120)]
+    for each in lines:
+        each["test"]["recall"] = [0.0, 1.0, 0.0]
+    (warning,) = evaluation.health_warnings(lines, 200, NAMES, guided=guided).values()
+    assert warning.startswith("the model predicts bee and hardly any other class from step 100 to 120")
+    assert "train.lr" in warning
+    assert "threshold" not in warning
+    lines[-1]["test"]["recall"] = [0.2, 0.8, 0.0]
+    assert set(evaluation.health_warnings(lines, 200, NAMES, guided=guided)) == {"starved", "collapsed"}
+
+
 def test_the_warning_names_five_classes_and_the_number_of_others() -> None:
     share = (1.0,) + (0.0,) * 9
     names = [f"c{i}" for i in range(10)]

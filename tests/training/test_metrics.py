@@ -293,6 +293,19 @@ def test_all_scores_has_every_metric_with_one_value_per_class_or_one_overall() -
     json.dumps(scores)  # plain numbers
 
 
+def test_all_scores_are_none_for_a_class_without_test_samples_except_its_share_of_the_predictions() -> None:
+    confusion = torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 2.0, 2.0]], dtype=torch.float64)
+    predicted = [c for row in confusion.long().tolist() for c, count in enumerate(row) for _ in range(count)]
+    probs = torch.nn.functional.one_hot(torch.tensor(predicted), 3).double()
+    scores = all_scores(Predictions(confusion, probs, torch.tensor([0] * 4 + [2] * 4)))
+    assert scores["recall"] == [0.75, None, 0.5]
+    assert scores["precision"] == [1.0, None, 1.0]
+    assert scores["auroc"][1] is None
+    assert scores["predicted_share"] == [3 / 8, 3 / 8, 2 / 8]
+    assert scores["balanced_accuracy"] == 0.625
+    assert scores["geometric_mean"] == pytest.approx((0.75 * 0.5) ** 0.5)
+
+
 def test_every_metric_is_overall_or_per_class_and_the_headline_metrics_are_overall() -> None:
     overall, per_class = metrics.overall_metrics(), metrics.per_class_metrics()
     assert {metric.name for metric in [*overall, *per_class]} == METRICS.keys()

@@ -200,6 +200,66 @@ def test_a_whole_step_never_waits_for_the_device(
         trainer.lr.item()
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_step_with_warm_up_and_clipping_never_waits_for_the_device(trainer_of: MakeTrainer, optimizer: str) -> None:
+    careful = ("train.warmup=0.1", "train.max_grad_norm=0.5", f"train.optimizer={optimizer}")
+    trainer = trainer_of(*careful, "model.norm=group")
+    for step in range(3):
+        trainer.loader.seek(step)
+        with NoHostSync():
+            trainer.step()
+
+
+class Rates(Notes):
+    """Notes the learning rate of every step."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__()
+        self.trainer, self.rates = trainer, list[float]()
+
+    def stepped(self, step: int) -> None:
+        self.rates.append(float(self.trainer.lr))
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_the_learning_rate_rises_linearly_and_then_follows_its_schedule(trainer_of: MakeTrainer, schedule: str) -> None:
+    trainer = trainer_of(f"train.schedule={schedule}", "train.lr=0.01", "train.warmup=0.2", iterations=20)
+    notes = Rates(trainer)
+    train(trainer, notes)
+    fall = [math.cos(7 * math.pi / 16 * step / 20) if schedule == "cosine" else 1.0 for step in range(20)]
+    rise = [0.25, 0.5, 0.75, *[1.0] * 17]
+    assert notes.rates == pytest.approx([0.01 * up * down for up, down in zip(rise, fall, strict=True)])
+
+
+def test_every_generation_has_its_own_warm_up(trainer_of: MakeTrainer) -> None:
+    options = ("train.schedule=constant", "train.lr=0.01", "train.warmup=0.2")
+    trainer = trainer_of("guidance.name=crest", "guidance.generations=2", *options, iterations=20)
+    notes = Rates(trainer)
+    train(trainer, notes)
+    assert notes.rates == pytest.approx([0.005, *[0.01] * 9] * 2)
+
+
+def weights_of(trainer: Trainer) -> Tensor:
+    return torch.cat([weights.detach().flatten() for weights in trainer.model.parameters()])
+
+
+@pytest.mark.parametrize("limit", [0.05, 1e6])
+def test_a_clipped_gradient_has_the_largest_norm_and_the_direction_of_the_whole_one(
+    trainer_of: MakeTrainer, limit: float
+) -> None:
+    """With a rate of 1 and neither momentum nor decay, a step of SGD subtracts the gradient."""
+    plain_sgd = ("train.lr=1", "train.momentum=0", "train.weight_decay=0", "train.schedule=constant")
+    changes = []
+    for norm in (0, limit):
+        trainer = trainer_of(*plain_sgd, f"train.max_grad_norm={norm}")
+        before = weights_of(trainer)
+        trainer.loader.seek(0)
+        trainer.step()
+        changes.append(weights_of(trainer) - before)
+    whole, clipped = changes
+    torch.testing.assert_close(clipped, whole * min(1.0, limit / float(whole.norm())), rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop"])
 @pytest.mark.parametrize(("schedule", "last"), [("cosine", math.cos(7 * math.pi * 9 / 160)), ("constant", 1.0)])
 def test_the_learning_rate_follows_its_schedule_to_the_last_step(

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mnar.cli.options import OWN_DATA_HELP, Features, Ignore, Label, NoLabel, Size, reading_options
+from mnar.atomic_write import check_writable
+from mnar.cli.options import OWN_DATA_HELP, Features, Id, Ignore, Label, NoLabel, Size, reading_options
 from mnar.terminal.console import console, reading_bar
 
 
@@ -18,6 +19,7 @@ def inspect(
     unlabeled: NoLabel = None,
     size: Size = None,
     features: Features = None,
+    id: Id = None,
     out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path("inspect.json"),
     seed: Annotated[int, typer.Option(help="Seed of the cross-validation folds and the bootstrap.")] = 0,
 ) -> None:
@@ -28,7 +30,8 @@ def inspect(
     from mnar.own_data.train import inspect_files
     from mnar.terminal.inspection_table import inspection_table
 
-    reading = reading_options(label, ignore, unlabeled, size, features)
+    check_writable(out, example="inspect.json")  # before the data are read, which may take minutes
+    reading = reading_options(label, ignore, unlabeled, size, features, id)
     with reading_bar() as on_stage:
         inspection = inspect_files(source, out, reading=reading, seed=seed, on_stage=on_stage)
     console.print(inspection_table(inspection))

@@ -26,13 +26,23 @@ Features = Annotated[
     Path | None, typer.Option(help="Own data: an .npy file with one row of numbers per sample, to train on instead.")
 ]
 
+Id = Annotated[
+    str | None,
+    typer.Option("--id", help="Own data: a column that identifies the samples. It names them in predictions.csv only."),
+]
+
 
 def reading_options(
-    label: str | None, ignore: list[str] | None, unlabeled: list[str] | None, size: int | None, features: Path | None
+    label: str | None,
+    ignore: list[str] | None,
+    unlabeled: list[str] | None,
+    size: int | None,
+    features: Path | None,
+    id: str | None = None,
 ) -> dict[str, Any]:
     """The options for reading own data that the user gave, as `datasets.user_files.read_data` takes them."""
     options = {"label": label, "ignore": tuple(ignore or ()), "unlabeled": tuple(unlabeled or ()), "size": size}
-    return {name: value for name, value in {**options, "features": features}.items() if value}
+    return {name: value for name, value in {**options, "features": features, "id": id}.items() if value}
 
 
 def given_options(**options: object) -> list[str]:

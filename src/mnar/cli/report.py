@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mnar.atomic_write import check_writable
 from mnar.terminal.console import console
 
 
@@ -18,12 +19,12 @@ def report(
 
     Example: `mnar report runs/fixmatch runs/prg --out report.html`
     """
-    from mnar.report import write_report
+    from mnar.report import with_baselines, write_report
     from mnar.run.reader import read_runs
 
-    if out.is_dir():
-        raise ValueError(f"--out {out} is a folder; name the file to write, e.g. --out {out / 'report.html'}")
+    check_writable(out)
     records = read_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_report(records, out, title=f"{len(records)} runs" if len(records) > 1 else records[0].label)
+    title = f"{len(records)} runs" if len(records) > 1 else records[0].label
+    write_report(with_baselines(records), out, title=title)
     console.print(f"Report: {out}", soft_wrap=True, markup=False)

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from mnar.cli.options import (
     OWN_DATA_HELP,
     DataFolder,
     Features,
+    Id,
     Ignore,
     Label,
     NoLabel,
@@ -25,6 +27,7 @@ from mnar.terminal.console import console, reading_bar
 
 if TYPE_CHECKING:
     from mnar.config import RunConfig
+    from mnar.own_data.portfolio_run import Outcome
     from mnar.own_data.train import Verdict
     from mnar.run import Display
 
@@ -36,7 +39,13 @@ def train(
     protocol: Annotated[
         str | None, typer.Option(help="Which samples keep their label (`mnar list protocols`).")
     ] = None,
-    learner: Annotated[str | None, typer.Option(help="How the loss is formed (`mnar list learners`).")] = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(
+            help="How the loss of a network is formed (`mnar list learners`). Own data: also one member of the "
+            "portfolio, e.g. kernel or graph."
+        ),
+    ] = None,
     guidance: Annotated[
         str | None, typer.Option(help="How pseudo-labels are rectified (`mnar list guidances`).")
     ] = None,
@@ -54,23 +63,38 @@ def train(
     unlabeled: NoLabel = None,
     size: Size = None,
     features: Features = None,
+    id: Id = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="Own data: what the predictions maximise, balanced_accuracy (the default: every class counts the "
+            "same) or accuracy on the samples without a label."
+        ),
+    ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Own data: try only two quick members.")] = False,
+    minutes: Annotated[float | None, typer.Option(help="Own data: a time limit. Default: depends on the data.")] = None,
 ) -> None:
     """Train a model, or resume a run.
 
     Example: `mnar train --dataset cifar10 --data ~/data --guidance prg --set protocol.gamma=20 --out runs/prg`
 
-    On your own half-labelled data: `mnar train photos/` or `mnar train survey.csv --label vote`
+    On your own half-labelled data: `mnar train photos/` or `mnar train survey.csv --label vote`. This tries several
+    kinds of classifiers and combines the best. --learner names a single one, e.g. kernel, graph or fixmatch.
 
     After a stop: `mnar train --resume runs/prg`, on another machine with `--data` or `--set engine.…`
     """
     from mnar.recipes import configure
+    from mnar.run import check_new_folder
 
-    reading = reading_options(label, ignore, unlabeled, size, features)
+    reading = reading_options(label, ignore, unlabeled, size, features, id)
+    portfolio: dict[str, Any] = {"objective": objective, "fast": fast or None}
     cell: dict[str, Any] = {"dataset": dataset, "protocol": protocol, "recipe": recipe}
     method: dict[str, Any] = {"learner": learner, "guidance": guidance, "iterations": iterations, "seed": seed}
     settings = settings or []
     if resume is not None:
-        extra = (["DATA"] if source else []) + given_options(**cell, **method, out=out, **reading)
+        extra = (["DATA"] if source else []) + given_options(
+            **cell, **method, out=out, **reading, **portfolio, minutes=minutes
+        )
         if extra:
             raise ValueError(
                 f"--resume continues a run with its own options; leave out {', '.join(extra)}, or start a new run"
@@ -79,11 +103,19 @@ def train(
     elif source is not None:
         if extra := given_options(**cell, data=data):
             raise ValueError(f"{source} is your own data, so {', '.join(extra)} cannot be used; leave it out")
-        _train_own_data(source, reading, method, settings, out, tensorboard=tensorboard)
-    elif reading:
-        raise ValueError(
-            f"{', '.join(given_options(**reading))} can only be used with your own data: `mnar train DATA`"
-        )
+        if out is not None:
+            check_new_folder(out)
+        if network_options := _network_options(learner, guidance, settings, tensorboard=tensorboard):
+            if extra := given_options(**portfolio):
+                raise ValueError(
+                    f"{', '.join(extra)} chooses among several classifiers, but {network_options} asks for one "
+                    "network; leave one of them out"
+                )
+            _train_own_data(source, reading, method, settings, minutes, out, tensorboard=tensorboard)
+        else:
+            _train_portfolio(source, reading, method, settings, {**portfolio, "minutes": minutes}, out)
+    elif extra := given_options(**reading, **portfolio, minutes=minutes):
+        raise ValueError(f"{', '.join(extra)} can only be used with your own data: `mnar train DATA`")
     else:
         config = configure(**cell, data=str(data) if data else None, **method, settings=settings)
         _train_configured(config, out, tensorboard=tensorboard)
@@ -104,11 +136,83 @@ def _train_configured(config: RunConfig, out: Path | None, *, tensorboard: bool)
     _print_headline(folder, verdict)
 
 
+def _network_options(
+    learner: str | None, guidance: str | None, settings: list[str], *, tensorboard: bool
+) -> str | None:
+    """The first option that only a single network has; None if the portfolio can be used."""
+    from mnar.config import parse_setting
+    from mnar.own_data.portfolio.members import NAMES
+
+    if learner is not None and learner not in NAMES:
+        return f"--learner {learner}"
+    if guidance is not None:
+        return f"--guidance {guidance}"
+    if tensorboard:
+        return "--tensorboard"
+    # the portfolio needs no held-out labels, because it scores its members by cross-validation
+    for setting in settings:
+        section, option, _ = parse_setting(setting)
+        if section != "dataset" or option == "held_out":
+            return f"--set {setting}"
+    return None
+
+
+def _train_portfolio(
+    source: Path,
+    reading: dict[str, Any],
+    method: dict[str, Any],
+    settings: list[str],
+    options: dict[str, Any],
+    out: Path | None,
+) -> None:
+    from mnar.config import parse_setting
+    from mnar.own_data.portfolio_run import PortfolioConfig, new_portfolio_run, portfolio_folder, read_own_data
+    from mnar.run import check_new_folder
+    from mnar.terminal.portfolio_table import PortfolioTable
+
+    reading |= {option: value for _, option, value in map(parse_setting, settings)}
+    if "features" in reading:  # an absolute path, so that --resume works from any folder
+        reading["features"] = str(Path(reading["features"]).resolve())
+    given = {**options, "iterations": method["iterations"], "seed": method["seed"]}
+    config = PortfolioConfig(
+        str(source),
+        {name: list(value) if isinstance(value, tuple) else value for name, value in reading.items()},
+        member=method["learner"],
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    folder = out or portfolio_folder(config)
+    check_new_folder(folder)
+    with reading_bar() as on_stage:
+        data = read_own_data(config, lambda done, total: on_stage("reading", done, total))
+    with PortfolioTable(console) as display:
+        outcome = new_portfolio_run(config, folder, display, data)
+    _print_outcome(folder, outcome)
+
+
+def _print_outcome(folder: Path, outcome: Outcome) -> None:
+    from mnar.terminal.portfolio_table import choice_table, percent
+
+    choice = outcome.choice
+    console.print(choice_table(choice))
+    for text in (
+        f"chosen: {choice.reason}",
+        f"estimated balanced accuracy {percent(choice.balanced_accuracy)} %, "
+        f"accuracy on the pool {percent(choice.accuracy)} %",
+        outcome.verdict,
+    ):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    for warning in outcome.warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
+    predictions = [] if choice.shares is None else [f"predicted labels: {outcome.predictions}"]
+    console.print("\n".join([*predictions, str(folder)]), highlight=False, markup=False, soft_wrap=True)
+
+
 def _train_own_data(
     source: Path,
     reading: dict[str, Any],
     method: dict[str, Any],
     settings: list[str],
+    minutes: float | None,
     out: Path | None,
     *,
     tensorboard: bool,
@@ -117,7 +221,9 @@ def _train_own_data(
     from mnar.run import default_folder
 
     with reading_bar() as on_stage:
-        config, data = configure_own_data(source, reading=reading, **method, settings=settings, on_stage=on_stage)
+        config, data = configure_own_data(
+            source, reading=reading, **method, settings=settings, minutes=minutes, on_stage=on_stage
+        )
     folder = out or default_folder(config)
     with _display(tensorboard=tensorboard) as display:
         verdict = train_own_data(config, folder, display, data)
@@ -126,17 +232,27 @@ def _train_own_data(
 
 def _resume(folder: Path, data: Path | None, settings: list[str], *, tensorboard: bool) -> None:
     from mnar.config import OWN_DATA
+    from mnar.own_data.portfolio_run import is_portfolio_run, resume_portfolio_run
     from mnar.own_data.train import resume_own_data
     from mnar.report import write_run_report
     from mnar.run import RunFolder, resume_run
 
+    if is_portfolio_run(folder):
+        from mnar.terminal.portfolio_table import PortfolioTable
+
+        if settings:
+            raise ValueError(f"{folder} is a run of the portfolio, to which --set cannot be applied; leave it out")
+        with PortfolioTable(console) as display:
+            outcome = resume_portfolio_run(folder, display, root=data)
+        _print_outcome(folder, outcome)
+        return
     verdict = None
     is_own_data = RunFolder(folder).config().dataset.name == OWN_DATA
-    with _display(tensorboard=tensorboard) as display:
+    with _display(tensorboard=tensorboard) as terminal:
         if is_own_data:
-            verdict = resume_own_data(folder, display, root=data, settings=settings)
+            verdict = resume_own_data(folder, terminal, root=data, settings=settings)
         else:
-            resume_run(folder, display, root=data, settings=settings, on_finished=write_run_report)
+            resume_run(folder, terminal, root=data, settings=settings, on_finished=write_run_report)
     _print_headline(folder, verdict)
 
 

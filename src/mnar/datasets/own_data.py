@@ -30,6 +30,7 @@ def own_data(
     unlabeled: tuple[str, ...] = (),
     size: int | None = None,
     features: Path | None = None,
+    id: str | None = None,
     held_out: float = 0.2,
 ) -> DataSet:
     """Read the user's data at `root` and return a data set.
@@ -41,7 +42,7 @@ def own_data(
         raise FileNotFoundError(
             "the data set 'own_data' needs the path of your data; give a file or a folder with `mnar train DATA`"
         )
-    data = read_data(root, label=label, ignore=ignore, unlabeled=unlabeled, size=size, features=features)
+    data = read_data(root, label=label, ignore=ignore, unlabeled=unlabeled, size=size, features=features, id=id)
     return as_data_set(data, held_out=held_out)
 
 
@@ -88,6 +89,9 @@ def as_data_set(data: PartlyLabeled, *, held_out: float = 0.2) -> DataSet:
         test_is_trained_on=not has_held_out_labels,
         notes=(*data.notes, note),
         row_names=data.row_names,
+        row_numbers=data.row_numbers,
+        ids=data.ids,
+        id_name=data.id_name,
     )
 
 

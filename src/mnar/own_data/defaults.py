@@ -5,6 +5,9 @@ from __future__ import annotations
 from mnar.recipes.defaults import Sections
 
 FEWEST_PIXELS = 4  # per side; smaller images get an MLP instead of a convolutional network
+# Nobody has tuned the learning rate to the user's data, so training starts slowly, large gradients are scaled down, and
+# a run that does not learn starts again with a smaller learning rate.
+CAREFUL: Sections = {"warmup": 0.05, "max_grad_norm": 1.0, "collapse": "restart"}
 
 
 def default_sections(
@@ -47,6 +50,7 @@ def _for_tables(*, iterations: int | None) -> Sections:
             "optimizer": "adam",
             "lr": 3e-3,
             "weight_decay": 1e-4,
+            **CAREFUL,
             **_length(2000 if iterations is None else iterations),
         },
         "engine": {"device": "cpu"},  # a step is so small that launching it on a GPU would take longer than the step
@@ -67,6 +71,7 @@ def _for_images(sample_shape: tuple[int, ...], *, on_gpu: bool, iterations: int 
         "train": {
             "batch_labeled": batch_labeled,
             "batch_unlabeled": 7 * batch_labeled,
+            **CAREFUL,
             **_length((2**15 if on_gpu else 1500) if iterations is None else iterations),
         },
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -12,25 +10,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from mnar.atomic_write import write_atomically
 from mnar.config import OWN_DATA, RunConfig, complete, parse_setting
 from mnar.datasets.own_data import as_data_set, own_data
 from mnar.datasets.user_files import UNLABELED, read_data
+from mnar.own_data.confidence import calibrated_probs
 from mnar.own_data.defaults import default_sections
 from mnar.own_data.inspection import Inspection, inspect_data
+from mnar.own_data.predictions_file import PREDICTIONS, write_predictions_file
 from mnar.recipes import configure
 from mnar.report import write_run_report
 from mnar.run import Display, RunFolder, load_data, new_run, read_run, resume_run, trained_network
-from mnar.run.file_names import resume_command
+from mnar.run.file_names import BASELINE, resume_command
+from mnar.run.suggest_rate import with_suggested_rate
+from mnar.run.timing import iterations_within
 from mnar.training.engine import Engine
 from mnar.training.evaluation import BATCH
 from mnar.training.trainer import Interrupted
 from mnar.types import DataSet
 
-BASELINE = "supervised"  # the folder of the labels-only baseline, inside the run folder
-PREDICTIONS = "predictions.csv"
 MIN_STANDARD_ERRORS = 2.0  # a difference of more standard errors counts as significant
 
 OnStage = Callable[[str, int, int], None]  # called with the name of a stage, the items done and their total
@@ -66,30 +68,46 @@ def configure_own_data(
     seed: int | None,
     settings: Sequence[str],
     on_stage: OnStage,
+    minutes: float | None = None,
 ) -> tuple[RunConfig, DataSet]:
     """Read the user's data and choose the configuration: defaults for this kind of data, then the user's options."""
     from_settings = {option: value for section, option, value in map(parse_setting, settings) if section == "dataset"}
     options = complete(own_data, {"root": str(source), **reading, **from_settings}, "dataset", OWN_DATA)
     root, held_out = options.pop("root"), options.pop("held_out")
-    data = as_data_set(read_data(root, **options, progress=partial(on_stage, "reading")), held_out=held_out)
-    sections = default_sections(
-        tuple(data.train_x.shape[1:]),
-        int((data.train_y == UNLABELED).sum()),
-        on_gpu=torch.cuda.is_available(),
-        iterations=iterations,
-    )
+    files = read_data(root, **options, progress=partial(on_stage, "reading"))
+    data = as_data_set(files, held_out=held_out)
+    chooses_guidance = learner is None and guidance is None and not any(s.startswith("guidance.") for s in settings)
+    if chooses_guidance and not files.is_labeled.all():
+        found = inspect_data(files, progress=partial(on_stage, "estimating")).recommendation
+        guidance = None if found is None else found.guidance
     if "features" in reading:  # an absolute path, so that --resume works from any folder
         reading = {**reading, "features": str(Path(reading["features"]).resolve())}
-    config = configure(
-        dataset=OWN_DATA,
-        data=str(source),
-        learner=learner,
-        guidance=guidance,
-        iterations=iterations,
-        seed=seed,
-        settings=settings,
-        defaults={**sections, "dataset": {"name": OWN_DATA, **reading}},
-    )
+
+    def configured(iterations: int | None) -> RunConfig:
+        sections = default_sections(
+            tuple(data.train_x.shape[1:]),
+            int((data.train_y == UNLABELED).sum()),
+            on_gpu=torch.cuda.is_available(),
+            iterations=iterations,
+        )
+        return configure(
+            dataset=OWN_DATA,
+            data=str(source),
+            learner=learner,
+            guidance=guidance,
+            iterations=iterations,
+            seed=seed,
+            settings=settings,
+            defaults={**sections, "dataset": {"name": OWN_DATA, **reading}},
+        )
+
+    config = configured(iterations)
+    if minutes is not None:
+        if iterations is not None:
+            raise ValueError("--minutes and --iterations both say how long to train; leave one of them out")
+        config = configured(iterations_within(config, data, minutes))
+    if not any(setting.replace(" ", "").startswith("train.lr=") for setting in settings):
+        config = with_suggested_rate(config, data)
     return config, data
 
 
@@ -129,6 +147,8 @@ def finish_own_data(folder: Path, display: Display, data: DataSet, *, settings: 
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"{stopped}; saved. Continue with: {resume_command(folder)}") from error
     write_predictions(folder, data, settings=settings)
+    if is_compared:
+        write_run_report(folder)  # again, now that there is a baseline
     return compare(folder, baseline.path) if is_compared else None
 
 
@@ -166,14 +186,17 @@ def compare(folder: Path, baseline: Path) -> Verdict:
 
 @torch.no_grad()
 def write_predictions(folder: Path, data: DataSet, *, settings: Sequence[str] = ()) -> None:
-    """Write predictions.csv: the predicted class and its confidence for every sample without a label."""
+    """Write predictions.csv. The confidences are calibrated if there are held-out labels."""
     config = RunFolder(folder).config().with_engine(settings)
     network, prepare = trained_network(folder, config, data, Engine(config.engine))
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["sample", "label", "confidence"])
-    for rows in torch.nonzero(data.train_y == UNLABELED).flatten().split(BATCH):
-        probs = network(prepare(data.train_x[rows])).float().softmax(1)
-        for row, confidence, label in zip(rows.tolist(), *(part.tolist() for part in probs.max(1)), strict=True):
-            writer.writerow([data.row_names[row], data.class_names[label], f"{confidence:.4f}"])
-    write_atomically(folder / PREDICTIONS, text.getvalue())
+
+    def probs_of(samples: Tensor) -> npt.NDArray[np.float64]:
+        parts = [network(prepare(batch)).double().softmax(1).cpu() for batch in samples.split(BATCH)]
+        return torch.cat([torch.zeros(0, len(data.class_names), dtype=torch.float64), *parts]).numpy()
+
+    rows = torch.nonzero(data.train_y == UNLABELED).flatten()
+    probs = probs_of(data.train_x[rows])
+    labels = probs.argmax(1)
+    if not data.test_is_trained_on:
+        probs = calibrated_probs(probs_of(data.test_x), data.test_y.numpy(), probs)
+    write_predictions_file(folder, data, rows.numpy(), labels, probs[np.arange(len(labels)), labels])

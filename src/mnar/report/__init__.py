@@ -1,20 +1,28 @@
 """Figures, tables and the HTML report of one or several runs.
 
 `write_report` writes the page; `summary` and `changes_in` give the tables that the terminal prints.
+`write_own_data_report` writes the page about several models that were tried on the user's own data.
 """
 
 from mnar.report.changes import Change, change_headings, changes_in, compared_evaluations
-from mnar.report.html import render, write_report, write_run_report
+from mnar.report.html import render, with_baselines, write_report, write_run_report
 from mnar.report.methods import Method, Setting, by_setting
+from mnar.report.own_data_figures import Interval, Reliability
+from mnar.report.own_data_page import OwnDataPage, PictureRow, TriedMember, write_own_data_report
 from mnar.report.tables import ABOUT_SHORT_RUNS, Row, Spread, how_fast, is_short, over_runs, summary
 
 __all__ = [
     "ABOUT_SHORT_RUNS",
     "Change",
+    "Interval",
     "Method",
+    "OwnDataPage",
+    "PictureRow",
+    "Reliability",
     "Row",
     "Setting",
     "Spread",
+    "TriedMember",
     "by_setting",
     "change_headings",
     "changes_in",
@@ -24,6 +32,8 @@ __all__ = [
     "over_runs",
     "render",
     "summary",
+    "with_baselines",
+    "write_own_data_report",
     "write_report",
     "write_run_report",
 ]

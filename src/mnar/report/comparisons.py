@@ -100,15 +100,20 @@ def sweeps(settings: Sequence[Setting]) -> Figure | None:
 
 @styled
 def label_distributions(settings: Sequence[Setting]) -> Figure:
-    """Labelled and unlabelled samples per class, in two panels because their scales differ."""
+    """Labelled and unlabelled samples per class, in two panels because their scales differ.
+
+    The classes of the user's own pool are unknown, so the second panel has the held-out labels, if there are any.
+    """
     runs = [setting.run for setting in settings]
     figure, axes = panels(2 * len(settings), columns=2, height=2.2 + room_for_names(runs))
     for setting, left, right in zip(settings, axes[::2], axes[1::2], strict=True):
         run = setting.run
         _counts(left, run, run.split["labeled"], "labelled", PALETTE[0])
         left.set_title(f"{setting.name}: {left.get_title(loc='left')}")
-        if not run.knows_the_pool:
-            right.remove()  # the classes of a user's own pool are unknown
+        if not run.knows_the_pool and run.is_tested_on_training_labels:
+            right.remove()
+        elif not run.knows_the_pool:
+            _counts(right, run, run.split["test"], "held-out labels", PALETTE[2])
         else:
             _counts(right, run, run.split["unlabeled"], "unlabelled", PALETTE[2])
     return figure

@@ -11,7 +11,7 @@ import numpy as np
 from mnar.report.methods import Method
 from mnar.report.style import legend_above, panels, styled, thousands
 from mnar.run.reader import Floats, Run
-from mnar.training.metrics import Metric, headline_metrics
+from mnar.training.metrics import METRICS, Metric, headline_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,9 +25,13 @@ HEALTH = {
 
 @styled
 def learning_curves(methods: Sequence[Method]) -> Figure:
-    """Every headline metric over time; a dotted line marks the final value of a finished learner without guidance."""
-    metrics = headline_metrics()
-    figure, axes = panels(len(metrics), columns=2, height=3.3)
+    """Every headline metric over time; a dotted line marks the final value of a finished learner without guidance.
+
+    Own data also have the balanced accuracy, because their held-out labels are as skewed as their labels.
+    """
+    is_own_data = not all(method.run.knows_the_pool for method in methods)
+    metrics = [*([METRICS["balanced_accuracy"]] if is_own_data else []), *headline_metrics()]
+    figure, axes = panels(len(metrics), columns=3 if is_own_data else 2, height=3.3)
     for panel in axes[1:]:
         panel.sharey(axes[0])  # before drawing, so that the limits fit all panels
     for panel, metric in zip(axes, metrics, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,9 +12,11 @@ from mnar.atomic_write import write_atomically
 from mnar.report import comparisons, curves, matrices, per_class
 from mnar.report.changes import Change, change_headings, changes, compared_evaluations
 from mnar.report.methods import Method, Setting, by_setting, most_telling
-from mnar.report.style import svg
-from mnar.report.tables import ABOUT_SHORT_RUNS, Row, environments, is_short, row, run_rows, settings, task
-from mnar.run.file_names import REPORT
+from mnar.report.style import characters_without_font, svg
+from mnar.report.tables import ABOUT_SHORT_RUNS, Row, environments, is_short, row, run_rows, scoring, settings, task
+from mnar.run.collapse_record import read_collapses
+from mnar.run.file_names import BASELINE, REPORT
+from mnar.run.folder import RunFolder
 from mnar.run.reader import Run, read_run
 from mnar.training.evaluation import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
 from mnar.training.metrics import overall_metrics
@@ -41,6 +43,7 @@ class Plate(NamedTuple):
     draw: Callable[[Sequence[Any]], Figure | None]  # takes settings, or the methods of one setting
     title: str
     how_to_read: str
+    on_own_data: str = ""  # the explanation for own data, whose pool has unknown classes; empty: the same
     can_show: Callable[[Any], bool] = _always  # whether a setting or method has what the figure shows
     awaits: Callable[[Any], bool] = _never  # whether an unfinished method will have it later
     is_panel_each: bool = True  # one panel per method, or all methods in the same panels
@@ -65,6 +68,7 @@ class Section(NamedTuple):
 
     name: str
     task: str
+    scoring: str
     changes: list[Change]
     methods: list[str]
     plates: list[Drawn]
@@ -94,6 +98,8 @@ OVERVIEWS = (
         "Labelled and unlabelled samples",
         "The number of samples of each class, from the class with the most labels to the class with the fewest. The "
         "two panels have different scales. If their shapes differ, labels are not missing at random.",
+        "The number of labels of each class, from the most labels to the fewest. Held-out labels take no part in "
+        "training; they score the model. The classes of the samples without a label are unknown.",
     ),
 )
 PLATES = (
@@ -106,19 +112,28 @@ PLATES = (
         is_panel_each=False,
     ),
     Plate(
+        per_class.recalls,
+        "Recall per class",
+        "The share of the held-out labels of each class that the model predicts correctly, at the last evaluation. The "
+        "numbers in brackets are the held-out labels of the class: one label more or less is a large step if there are "
+        "few of them. – marks a class without a held-out label.",
+        can_show=per_class.has_recall_of_own_data,
+        is_panel_each=False,
+    ),
+    Plate(
         per_class.pseudo_label_errors,
         "Pseudo-label error per class over time",
         "Each row is a true class, from the most labels at the top to the fewest at the bottom. The darker a cell, the "
         "larger the share of the class's accepted pseudo-labels that are wrong. Grey: no pseudo-label was accepted.",
-        per_class.has_pseudo_label_errors,
+        can_show=per_class.has_pseudo_label_errors,
     ),
     Plate(
         matrices.pseudo_label_confusion,
         "Confusion of pseudo-labels",
         "Each row shows the pseudo-labels of the unlabelled samples of one true class, in percent over all seeds, "
         "before the last evaluation or the step beside the name. The last column, –, counts rejected pseudo-labels.",
-        matrices.has_pseudo_label_confusion,
-        matrices.awaits_pseudo_label_confusion,
+        can_show=matrices.has_pseudo_label_confusion,
+        awaits=matrices.awaits_pseudo_label_confusion,
     ),
     Plate(
         matrices.confusion_matrices,
@@ -126,28 +141,32 @@ PLATES = (
         "Each row shows the predictions for the test samples of one true class, in percent over all seeds, at the last "
         "evaluation or the step beside the name. Colour off the diagonal is error. A coloured column is a class that "
         "the model predicts too often.",
-        matrices.has_confusion,
-        matrices.awaits_confusion,
+        can_show=matrices.has_confusion,
+        awaits=matrices.awaits_confusion,
     ),
     Plate(
         per_class.precision_and_recall,
         "Precision and recall per class over time",
         "Percent on the test set at three steps, averaged over seeds. A popular class with low precision absorbs "
-        "samples of other classes; a rare class with low recall loses its samples to them.",
-        per_class.has_precision,
+        "samples of other classes; a rare class with low recall loses its samples to them. – marks a class without a "
+        "test sample.",
+        can_show=per_class.has_precision,
     ),
     Plate(
         per_class.class_shares,
         "Class shares: labels, pseudo-labels, predictions",
         "Black lines are the true shares: of the unlabelled pool for pseudo-labels, of the test set for predictions. "
         "Pseudo-labels or predictions that follow the grey bars have taken over the bias of the labels.",
+        "The true class distribution of the samples without a label is unknown, so no bar here is the truth. The "
+        "estimated pool, if drawn, is the estimate of the guidance. Pseudo-labels that follow the grey bars although "
+        "the estimated pool differs from them may have taken over the bias of the labels.",
     ),
     Plate(
         curves.pseudo_label_health,
         "Pseudo-label health",
         "The mask rate is the share of unlabelled samples whose pseudo-label was confident enough to be used. A sample "
         "has an empty row if no sample left its predicted class within the window, so PRG has no transitions to use.",
-        curves.has_pseudo_label_health,
+        can_show=curves.has_pseudo_label_health,
         is_panel_each=False,
     ),
 )
@@ -160,6 +179,7 @@ ABOUT_TRANSITIONS = (
 ABOUT_MATRICES = "A matrix that the guidance keeps, from early to late in the run of one seed."
 ABOUT_ESTIMATES = "The last estimate of the guidance for each class, averaged over seeds."
 ABOUT_POOL_SHARES = f"{ABOUT_ESTIMATES} Black lines are the true class shares of the unlabelled pool."
+ABOUT_OWN_POOL_SHARES = f"{ABOUT_ESTIMATES} The true class shares of the samples without a label are unknown."
 
 
 def guidance_plates(methods: Sequence[Method]) -> list[Plate]:
@@ -169,8 +189,8 @@ def guidance_plates(methods: Sequence[Method]) -> list[Plate]:
             partial(matrices.guidance_matrices, name=name),
             "Class transitions" if name == "transitions" else f"Matrix of the guidance: {name.replace('_', ' ')}",
             ABOUT_TRANSITIONS if name == "transitions" else ABOUT_MATRICES,
-            partial(matrices.has_guidance_matrix, name=name),
-            matrices.awaits_transitions if name == "transitions" else _never,
+            can_show=partial(matrices.has_guidance_matrix, name=name),
+            awaits=matrices.awaits_transitions if name == "transitions" else _never,
         )
         for name in matrices.guidance_matrix_names(methods)
     ]
@@ -178,8 +198,9 @@ def guidance_plates(methods: Sequence[Method]) -> list[Plate]:
         Plate(
             partial(per_class.guidance_estimates, name=name),
             f"Estimate of the guidance: {name.replace('_', ' ')}",
-            ABOUT_POOL_SHARES if name == "pool_share" else ABOUT_ESTIMATES,
-            partial(per_class.has_estimate, name=name),
+            ABOUT_POOL_SHARES if name == per_class.POOL_SHARE else ABOUT_ESTIMATES,
+            ABOUT_OWN_POOL_SHARES if name == per_class.POOL_SHARE else "",
+            can_show=partial(per_class.has_estimate, name=name),
         )
         for name in per_class.estimate_names(methods)
     ]
@@ -187,9 +208,15 @@ def guidance_plates(methods: Sequence[Method]) -> list[Plate]:
 
 
 def write_run_report(folder: Path) -> None:
-    """Draw the report of one run into its folder."""
+    """Draw the report of one run into its folder, together with its labels-only baseline if there is one."""
     run = read_run(folder)
-    write_report([run], folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
+    write_report(with_baselines([run]), folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
+
+
+def with_baselines(runs: Sequence[Run]) -> list[Run]:
+    """The finished labels-only baselines inside the folders of runs on own data, then these runs."""
+    baselines = [run.folder / BASELINE for run in runs if RunFolder(run.folder / BASELINE).is_finished]
+    return [*map(read_run, baselines), *runs]
 
 
 def write_report(runs: Sequence[Run], path: Path, *, title: str) -> None:
@@ -228,7 +255,28 @@ def _page(runs: Sequence[Run], title: str) -> str:
         compared_evaluations=compared_evaluations,
         best_mean=_best_mean,
         about_short_runs=ABOUT_SHORT_RUNS if _any_short(by_name) else "",
+        collapses=_collapses(runs),
+        about_fonts=about_fonts(name for setting in by_name for name in setting.run.split["class_names"]),
     )
+
+
+def _collapses(runs: Sequence[Run]) -> list[str]:
+    """One sentence for each collapse that the folder of a run records."""
+    return [
+        f"{run.label}, seed {run.config['seed']}: the run did not learn with a learning rate of {found['lr']:g}: "
+        f"{found['seen']} (step {found['step']:,}, {found['action']})."
+        for run in runs
+        for found in read_collapses(run.folder)
+    ]
+
+
+def about_fonts(class_names: Iterable[str]) -> str:
+    """A note on characters that may not be shown; empty if the fonts of the figures have all of them."""
+    lacking = characters_without_font(class_names)
+    if not lacking:
+        return ""
+    some = " ".join(lacking[:10])
+    return f"If the figures show boxes instead of {some}, install a font that has these characters of the class names."
 
 
 def _summary_columns() -> list[SummaryColumn]:
@@ -264,7 +312,8 @@ def _section(setting: Setting) -> Section:
     plates = _drawn(
         [learning_curves, *guidance_plates(setting.methods), *others], setting.methods, most_telling, "methods"
     )
-    return Section(setting.name, task(setting), changes(setting.methods), names, plates, *settings(setting.methods))
+    about = task(setting), scoring(setting)
+    return Section(setting.name, *about, changes(setting.methods), names, plates, *settings(setting.methods))
 
 
 def _first(settings: Sequence[Setting], most: int) -> Sequence[Setting]:
@@ -286,9 +335,11 @@ def _drawn(
         remarks += f" Not recorded yet: {', '.join(awaited)}." if awaited else ""
         if figure is not None:
             names = [part.name for part in shown]
-            drawn.append(Drawn(plate.title, plate.how_to_read + remarks, _data_uri(figure), names))
+            is_own_data = not all(part.run.knows_the_pool for part in shown)
+            how_to_read = plate.on_own_data if is_own_data and plate.on_own_data else plate.how_to_read
+            drawn.append(Drawn(plate.title, how_to_read + remarks, data_uri(figure), names))
     return drawn
 
 
-def _data_uri(figure: Figure) -> str:
+def data_uri(figure: Figure) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg(figure)).decode('ascii')}"

@@ -21,6 +21,7 @@ from mnar.report.style import (
     colour_scale,
     heat_map,
     is_named,
+    legend_above,
     lighter,
     numbers,
     panels,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TIME_COLUMNS = 200  # columns of a class-by-step heat map; a panel has no room for more
+POOL_SHARE = "pool_share"  # the estimate of a guidance that has a truth to compare with
 TIMES = (0.2, 0.6, 1.0)  # shares of a run; the paper's table has 30,000, 90,000 and 150,000 steps
 
 
@@ -80,7 +82,9 @@ def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
         run = method.run
         end = min(run.step for run in method.counted)
         scores = {key: [_at(method, key, share * end) for share in TIMES] for key in ("precision", "recall")}
-        columns = 100 * np.transpose([values for each in scores.values() for _, values in each])[run.class_order]
+        columns = 100 * np.transpose([values for each in scores.values() for _, values in each])
+        columns[np.equal(run.split["test"], 0)] = np.nan  # neither score is defined without a test sample
+        columns = columns[run.class_order]
         image = heat_map(panel, columns, cmap="Blues", vmin=0, vmax=100, aspect="auto")
         if is_named(run):
             numbers(panel, columns, size=8, dark_from=55)
@@ -99,7 +103,11 @@ def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
 
 @styled
 def class_shares(methods: Sequence[Method]) -> Figure:
-    """The final class shares of labels, pseudo-labels and test predictions, beside the true shares."""
+    """The final class shares of labels, pseudo-labels and test predictions, beside the true shares.
+
+    Own data have no true shares to draw: the classes of the pool are unknown, and the held-out labels have the class
+    distribution of the labels. The estimate of the guidance is drawn instead, if there is one.
+    """
     room = room_for_names([method.run for method in methods])
     figure, axes = panels(len(methods), columns=2, height=3.0 + room)
     for panel, method in zip(axes, methods, strict=True):
@@ -110,8 +118,11 @@ def class_shares(methods: Sequence[Method]) -> Figure:
             truth = _percent(run.split["unlabeled"])[order] if run.knows_the_pool else None
             share = _late(method.counted, "pseudo", "share")[order]
             bars.append(Bars("pseudo-labels", share, truth, lighter(method.colour)))
+        if not run.knows_the_pool and has_estimate(method, POOL_SHARE):
+            bars.append(Bars("estimated pool", _estimate(method, POOL_SHARE)[order], None, INK))
         share = _late(method.counted, "test", "predicted_share")[order]
-        bars.append(Bars("test predictions", share, test, method.colour))
+        scored = "test predictions" if run.knows_the_pool else f"predictions for {_scored_labels(run)}"
+        bars.append(Bars(scored, share, test if run.knows_the_pool else None, method.colour))
         (_grouped_bars if is_named(run) else _outlines)(panel, bars)
         class_ticks(panel.xaxis, class_names(run), upright=True)
         panel.set(xlabel=classes_label(run, "class"), ylabel="% of samples", ylim=(0, None))
@@ -139,15 +150,48 @@ def guidance_estimates(methods: Sequence[Method], name: str) -> Figure | None:
     figure, axes = panels(len(recorded), columns=2, height=2.6 + room_for_names([method.run for method in recorded]))
     for panel, method in zip(axes, recorded, strict=True):
         run, order = method.run, method.run.class_order
-        with_estimate = [run for run in method.counted if len(run.series("guidance", name)[0])]
-        truth = _percent(run.split["unlabeled"])[order] if name == "pool_share" and run.knows_the_pool else None
-        estimate = _late(with_estimate, "guidance", name)[order]
+        truth = _percent(run.split["unlabeled"])[order] if name == POOL_SHARE and run.knows_the_pool else None
+        estimate = _estimate(method, name)[order]
         bars = [Bars(name, estimate, truth, method.colour)]
         (_grouped_bars if is_named(run) else _outlines)(panel, bars)
         class_ticks(panel.xaxis, class_names(run), upright=True)
         panel.set(xlabel=classes_label(run, "class"), ylabel="%", ylim=(0 if estimate.min() >= 0 else None, None))
         panel.set_title(method.name, color=method.colour)
     return figure
+
+
+def has_recall_of_own_data(method: Method) -> bool:
+    return not method.run.knows_the_pool and all("recall" in run.lines[-1]["test"] for run in method.counted)
+
+
+@styled
+def recalls(methods: Sequence[Method]) -> Figure | None:
+    """The final recall of each class on own data, one bar per method, e.g. of a run and its labels-only baseline."""
+    methods = [method for method in methods if has_recall_of_own_data(method)]
+    if not methods:
+        return None
+    run, order = methods[0].run, methods[0].run.class_order
+    counts = np.array(run.split["test"])[order]
+    bars = []
+    for method in methods:
+        percent = np.where(counts > 0, _late(method.counted, "test", "recall")[order], np.nan)
+        bars.append(Bars(method.name, percent, None, method.colour))
+    figure, (panel,) = panels(1, columns=1, height=2.8 + room_for_names([run]))
+    (_grouped_bars if is_named(run) else _outlines)(panel, bars)
+    names = [
+        f"{name} ({count})" if count else f"{name} –" for name, count in zip(class_names(run), counts, strict=True)
+    ]
+    class_ticks(panel.xaxis, names, upright=True)
+    panel.set(xlabel=classes_label(run, f"class (number of {_scored_labels(run)})"), ylabel="recall, %", ylim=(0, 103))
+    panel.grid(visible=True, axis="y")
+    panel.set_axisbelow(True)
+    legend_above(figure, [panel])
+    return figure
+
+
+def _scored_labels(run: Run) -> str:
+    """How the labels that score a model on own data are called."""
+    return "training labels" if run.is_tested_on_training_labels else "held-out labels"
 
 
 class Bars(NamedTuple):
@@ -182,7 +226,8 @@ def _outlines(axes: Axes, bars: Sequence[Bars]) -> None:
 def _share_legend(axes: Axes) -> None:
     """A legend above the panel, where no bar can hide it; the truth comes last."""
     handles = {name: handle for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    handles["truth"] = handles.pop("truth")
+    if "truth" in handles:
+        handles["truth"] = handles.pop("truth")
     axes.legend(
         handles.values(),
         handles.keys(),
@@ -224,6 +269,11 @@ def _at(method: Method, key: str, step: float) -> tuple[float, Floats]:
         i = int(np.abs(steps - step).argmin())
         nearest.append((steps[i], values[i]))
     return nearest[0][0], np.mean([values for _, values in nearest], axis=0)
+
+
+def _estimate(method: Method, name: str) -> Floats:
+    """The last estimate of the guidance in percent, averaged over the seeds that recorded one."""
+    return _late([run for run in method.counted if len(run.series("guidance", name)[0])], "guidance", name)
 
 
 def _late(runs: Sequence[Run], section: str, key: str) -> Floats:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import io
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -63,13 +65,18 @@ RC: dict[Any, Any] = {
 
 
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a drawing function so that it uses this style, without changing matplotlib's global settings."""
+    """Decorate a drawing function so that it uses this style, without changing matplotlib's global settings.
+
+    Texts stay texts in the SVG file, so the browser chooses the fonts. matplotlib's warnings about characters that its
+    own font lacks are therefore of no use; `characters_without_font` finds these characters for a note on the page.
+    """
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
         from matplotlib import rc_context
 
-        with rc_context(RC):
+        with rc_context(RC), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
             return draw(*args, **kwargs)
 
     return drawn
@@ -80,6 +87,18 @@ def svg(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
+
+
+def characters_without_font(texts: Iterable[str]) -> str:
+    """The characters of these texts that none of the fonts of this style has, each once."""
+    from matplotlib.font_manager import findfont, get_font
+
+    known: set[int] = set()
+    for family in RC["font.sans-serif"]:
+        with suppress(ValueError):  # this font is not installed
+            known |= get_font(findfont(family, fallback_to_default=False)).get_charmap().keys()
+    lacking = {character for text in texts for character in text if ord(character) not in known}
+    return "".join(sorted(character for character in lacking if character.isprintable()))
 
 
 def colours(methods: Iterable[str]) -> dict[str, str]:
@@ -121,8 +140,11 @@ def stacked(count: int, *, height: float) -> tuple[Figure, list[SubFigure]]:
 
 def class_names(run: Run) -> list[str]:
     """The class names from the most labels to the fewest, shortened for an axis."""
-    names = [str(run.split["class_names"][i]) for i in run.class_order]
-    return [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
+    return [shortened(str(run.split["class_names"][i])) for i in run.class_order]
+
+
+def shortened(name: str) -> str:
+    return name if len(name) <= 14 else f"{name[:13]}…"
 
 
 def room_for_names(runs: Sequence[Run]) -> float:
@@ -161,11 +183,11 @@ def heat_map(axes: Axes, values: Floats, **options: Any) -> Any:
 
 
 def numbers(axes: Axes, percent: Floats, *, size: float, dark_from: float, least: float = 0.0) -> None:
-    """Write whole percents into the cells with at least `least` percent, in white on dark cells."""
+    """Write whole percents into the cells with at least `least` percent, in white on dark cells; – if unknown."""
     for (row, column), value in np.ndenumerate(percent):
-        if value >= least:
-            colour = "white" if value > dark_from else INK
-            text = axes.text(column, row, f"{value:.0f}", ha="center", va="center", size=size, color=colour)
+        if value >= least or np.isnan(value):
+            colour, written = "white" if value > dark_from else INK, "–" if np.isnan(value) else f"{value:.0f}"
+            text = axes.text(column, row, written, ha="center", va="center", size=size, color=colour)
             text.set_in_layout(False)  # hundreds of texts would make the layout slow
 
 

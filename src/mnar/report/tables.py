@@ -125,12 +125,33 @@ def _run_row(run: Run, setting: str, method: str, top: Path) -> RunRow:
 
 
 def task(setting: Setting) -> str:
-    """The data set, the protocol and the sample counts, in one line."""
+    """The data set, the protocol and the sample counts, in one line.
+
+    In own data, a sample without a label is counted once: the part of the pool that training also has a label for is
+    among the labels.
+    """
     split = setting.run.split
     labeled, unlabeled, test = (sum(split[part]) for part in ("labeled", "unlabeled", "test"))
-    unlabeled += split.get("unknown", 0)
-    sizes = f"{labeled:,} labels, {unlabeled:,} unlabelled and {test:,} test samples"
+    if setting.run.knows_the_pool:
+        sizes = f"{labeled:,} labels, {unlabeled:,} unlabelled and {test:,} test samples"
+    elif setting.run.is_tested_on_training_labels:
+        sizes = f"{labeled + split['unknown']:,} samples: {labeled:,} labels and {split['unknown']:,} without a label"
+    else:
+        parts = f"{labeled:,} labels for training, {test:,} held-out labels and {split['unknown']:,} without a label"
+        sizes = f"{labeled + test + split['unknown']:,} samples: {parts}"
     return f"{task_name(setting.run)}: {setting.run.num_classes} classes, {sizes}"
+
+
+def scoring(setting: Setting) -> str:
+    """What the scores of own data mean; empty for benchmarks, whose test set is apart."""
+    if setting.run.knows_the_pool:
+        return ""
+    if setting.run.is_tested_on_training_labels:
+        return "The scores are too high, because the models are scored on the labels that they were trained on."
+    return (
+        "The scores are on the held-out labels, whose class distribution is that of the labels and not that of the "
+        "samples without a label. Balanced accuracy gives every class the same weight; read it first."
+    )
 
 
 def environments(runs: Sequence[Run]) -> list[str]:

@@ -9,6 +9,9 @@ CONFIG, SPLIT, ENVIRONMENT = "config.yaml", "split.json", "environment.json"
 METRICS, STATE, MODEL, REPORT = "metrics.jsonl", "state.pt", "model.safetensors", "report.html"
 SELECTIONS = "selections"  # folder: the samples that joined the labelled set, one file per generation
 PRETRAINING = "pretraining"  # folder: the run folder of a stage that trains the encoder first
+BASELINE = "supervised"  # folder: the run folder of the labels-only baseline of a run on the user's own data
+COLLAPSE = "collapse.json"  # only in runs that did not learn: what was seen, and what was done
+PORTFOLIO = "portfolio.yaml"  # the options of a run of the portfolio, which has no CONFIG
 LOCK = ".lock"
 
 

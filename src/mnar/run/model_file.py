@@ -5,17 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypedDict
 
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from mnar.atomic_write import write_atomically
 from mnar.run import checkpoint
-from mnar.run.file_names import MODEL, STATE
+from mnar.run.file_names import MODEL, STATE, resume_command
 from mnar.run.folder import RunFolder
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet
+
+
+class ModelInput(TypedDict):
+    """What a prediction needs besides the weights: how samples become the model's input, and the class names."""
+
+    input_shape: list[int]  # of one sample
+    class_names: list[str]
+    mean: list[float]
+    std: list[float]
+    encoding: dict[str, Any] | None  # tables: `TableEncoder.to_dict`
 
 
 def write_model(trainer: Trainer, data: DataSet, folder: Path) -> None:
@@ -43,6 +55,20 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if state.get("test_bias") is not None:
         weights["head.bias"] = weights["head.bias"] - state["test_bias"]
     return weights
+
+
+def read_model_input(folder: Path) -> ModelInput | None:
+    """What the model of a finished run needs besides its weights; None if the run is unfinished."""
+    if not (folder / MODEL).exists():
+        return None
+    try:
+        with safe_open(folder / MODEL, framework="pt") as file:
+            stored: ModelInput = json.loads(file.metadata()["mnar"])
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"the model in {folder} is damaged ({error}); write it again with `{resume_command(folder)}`"
+        ) from error
+    return stored
 
 
 def _classifier_weights(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mnar.config import IDLE_GUIDANCES, default_guidance_of, guidance_chain, settings_of
 from mnar.run.file_checks import check_complete, check_evaluations
-from mnar.run.file_names import CONFIG, METRICS, MODEL, PRETRAINING
+from mnar.run.file_names import CONFIG, METRICS, MODEL, PORTFOLIO, PRETRAINING, REPORT
 from mnar.run.folder import Environment, Evaluation, RunFolder, SplitRecord
 
 TASK_SECTIONS = ("dataset", "protocol", "split")
@@ -95,6 +95,11 @@ class Run:
         return not self.split.get("unknown")
 
     @property
+    def is_tested_on_training_labels(self) -> bool:
+        """Whether the model is scored on its training labels: own data with too few labels to hold some out."""
+        return bool(self.split.get("test_is_trained_on"))
+
+    @property
     def num_classes(self) -> int:
         return len(self.split["class_names"])
 
@@ -159,12 +164,20 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
-    """Find run folders at any depth, each once. A run inside a run folder (pretraining, baseline) is not listed."""
+    """Find run folders at any depth, each once. A run inside a run folder (pretraining, baseline) is not listed.
+
+    A run of the portfolio is not listed either, because it has no training curves; its report is in its own folder.
+    """
     found: dict[Path, Path] = {}
     for folder in map(Path, folders):
         _check_exists(folder)
         below = sorted(_outermost(folder), key=_natural_order)
         if not below:
+            if portfolios := sorted(path.parent for path in folder.rglob(PORTFOLIO)):
+                raise FileNotFoundError(
+                    f"{portfolios[0]} is a run of the portfolio, whose report is {portfolios[0] / REPORT}; give "
+                    "folders of networks (`mnar train --learner LEARNER`)"
+                )
             raise FileNotFoundError(
                 f"no run folder in {folder}: no folder there has a {CONFIG}; "
                 "give folders that `mnar train --out` or `mnar bench --out` wrote"

@@ -13,12 +13,14 @@ from typing import Any
 import torch
 
 import mnar
-from mnar.config import IDLE_GUIDANCES, RunConfig
+from mnar.config import IDLE_GUIDANCES, OWN_DATA, RunConfig
 from mnar.run import checkpoint
+from mnar.run.collapse_record import record_collapse
 from mnar.run.file_checks import check_complete, check_evaluations
 from mnar.run.file_names import METRICS, MODEL, STATE, resume_command
 from mnar.run.folder import Evaluation, RunFolder
 from mnar.run.stopping import StopFlag
+from mnar.run.timing import Estimate
 from mnar.training.evaluation import health_warnings
 from mnar.training.trainer import Trainer
 from mnar.types import Selection
@@ -31,6 +33,7 @@ class Display:
     def stepped(self, step: int) -> None: ...
     def progress(self, step: int, rate: float, means: dict[str, float], share: list[float]) -> None: ...
     def evaluation(self, line: Evaluation) -> None: ...
+    def estimate(self, seconds: float) -> None: ...
     def note(self, text: str) -> None: ...
     def warning(self, text: str) -> None: ...
 
@@ -64,6 +67,10 @@ class RunRecorder:
         self.earlier_sessions = self.files.environment()["sessions"] if self.files.has_environment else []
         self._write_environment(first_step)
         self.warned: dict[str, str] = {}
+        self.lr, self.is_collapsed = config.train.lr, False
+        # Only runs on own data can be shortened by --minutes. A GPU works asynchronously, so only log steps are timed.
+        self.estimate = Estimate(self.iterations, first_step) if config.dataset.name == OWN_DATA else None
+        self.times_every_step = trainer.engine.device.type == "cpu"
 
     @property
     def stop_requested(self) -> bool:
@@ -71,9 +78,18 @@ class RunRecorder:
 
     def stepped(self, step: int) -> None:
         self.display.stepped(step)
+        if self.times_every_step:
+            self._estimate(step)
+
+    def _estimate(self, step: int) -> None:
+        """Show the estimated time of the whole run, once."""
+        if self.estimate is not None and (seconds := self.estimate.seconds_left(step)) is not None:
+            self.display.estimate(seconds)
+            self.estimate = None
 
     def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None:
         self.last_step = step
+        self._estimate(step)
         self.display.progress(step, self._rate(step), means, pseudo_label_share)
 
     def evaluation(self, line: Evaluation) -> None:
@@ -85,11 +101,24 @@ class RunRecorder:
         share = line["pseudo"]["share"] if "pseudo" in line else []
         self.progress(line["step"], line["train"], share)
         self.display.evaluation(line)
+        if self.is_collapsed:
+            return  # advice about pseudo-labels would be wrong: the model has not even learnt the labels
         warnings = health_warnings(self.lines, self.iterations, self.class_names, guided=self.guided)
         for kind, text in warnings.items():
             if kind not in self.warned:  # warn once, not at every evaluation
                 self.display.warning(text)
         self.warned = warnings
+
+    def collapsed(self, step: int, what: str) -> None:
+        """Warn that the run does not learn, and write this to collapse.json."""
+        if not self.is_collapsed:
+            self.display.warning(
+                f"{what} after step {step} of {self.iterations}, so the run does not learn; its scores mean nothing. "
+                f"Try a lower learning rate (--set train.lr={self.lr / 10:.3g})"
+            )
+        self.is_collapsed = True
+        with suppress(OSError):  # the warning was shown; a full disk stops the run at the next evaluation
+            record_collapse(self.folder, {"step": step, "lr": self.lr, "seen": what, "action": "warned"})
 
     def generation(self, number: int, selection: Selection | None) -> None:
         """Write which samples join the labelled set in generation `number`, and with which labels."""

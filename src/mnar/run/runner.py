@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from mnar.atomic_write import check_writable
 from mnar.augment import kind_of
 from mnar.config import OWN_DATA, RunConfig
 from mnar.run import checkpoint
@@ -23,13 +24,16 @@ from mnar.run.assemble import (
     make_trainer,
     pretraining_config,
 )
+from mnar.run.collapse_record import complete_restart, is_restart_due, read_collapses, record_collapse, remedies
 from mnar.run.file_names import CONFIG, LOCK, MODEL, PRETRAINING, STATE, resume_command
 from mnar.run.folder import RunFolder
 from mnar.run.lock import locked
 from mnar.run.model_file import read_weights, write_model
+from mnar.run.other_data import check_fits, data_to_score
 from mnar.run.recorder import Display, RunRecorder
 from mnar.run.split_file import check_same_split, describe_split
 from mnar.run.stopping import stopping_on_signals
+from mnar.training.collapse import Collapsed
 from mnar.training.engine import Engine
 from mnar.training.evaluation import predictions_on
 from mnar.training.meters import Diverged
@@ -48,6 +52,12 @@ def default_folder(config: RunConfig) -> Path:
     return Path("runs") / f"{task}-{config.learner.name}-{config.guidance.full_name}-seed{config.seed}"
 
 
+def check_new_folder(folder: Path) -> None:
+    """Refuse a folder in which no run can start: it contains something already, or it cannot be written."""
+    _refuse_used(folder)
+    check_writable(folder / CONFIG)
+
+
 def new_run(
     config: RunConfig,
     folder: Path,
@@ -63,7 +73,7 @@ def new_run(
     until          stop and save when `time.monotonic()` reaches this value
     on_finished    called with the folder of every run that reaches its end, the pretraining stage included
     """
-    _refuse_used(folder)
+    check_new_folder(folder)
     # Every check of the input happens here, before anything is written.
     data = load_data(config) if data is None else data
     rows = make_split(config, data)
@@ -77,7 +87,10 @@ def new_run(
         files.write_config(config)
         files.write_split(describe_split(config, data, rows))
         _pretrain(trainer, config, folder, display, data, until=until, on_finished=on_finished)
-        _train(trainer, data, folder, 0, display, until, on_finished)
+        try:
+            _train(trainer, data, folder, 0, display, until, on_finished)
+        except Restart:
+            _train_again(folder, display, data, rows, until=until, on_finished=on_finished)
 
 
 def resume_run(
@@ -102,6 +115,9 @@ def resume_run(
     data = load_data(config, root) if data is None else data
     rows = make_split(config, data)
     with locked(folder):
+        if is_restart_due(folder):
+            _train_again(folder, display, data, rows, settings=settings, until=until, on_finished=on_finished)
+            return
         trainer = make_trainer(config, data, rows)
         first_due = min(config.train.save_every, trainer.generation_end(0))
         state = _newest_checkpoint(config, folder, display, first_due=first_due)
@@ -112,27 +128,44 @@ def resume_run(
         if first_step == 0:
             _load_encoder(trainer, config.learner.options.get("encoder"))
             _pretrain(trainer, config, folder, display, data, settings=settings, until=until, on_finished=on_finished)
-        _train(trainer, data, folder, first_step, display, until, on_finished)
+        try:
+            _train(trainer, data, folder, first_step, display, until, on_finished)
+        except Restart:
+            _train_again(folder, display, data, rows, settings=settings, until=until, on_finished=on_finished)
 
 
-def evaluate_run(folder: Path, *, root: Path | None = None, settings: Sequence[str] = ()) -> dict[str, Any]:
+def evaluate_run(
+    folder: Path,
+    *,
+    root: Path | None = None,
+    settings: Sequence[str] = (),
+    reading: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Compute every metric of the model that a run evaluates and saves, on the test set, even if the run is unfinished.
 
-    `root` and `settings` are as in `resume_run`.
+    root        benchmarks: the place of the data, if they have moved. Own data: any data of the same kind. Other data
+                than those of the run are read with the encoding of the run, and all their labelled samples are scored
+    settings    as in `resume_run`
+    reading     own data: options of `read_data` for the data at `root`, which replace those of the run
+
+    The result also has the confusion matrix, the class names, and the notes on own data ("notes", the last one says
+    which labels are scored).
     """
     config = RunFolder(folder).config().with_engine(settings)
-    data, engine = load_data(config, root), Engine(config.engine)
+    data, engine = data_to_score(folder, config, root, reading), Engine(config.engine)
     network, prepare = trained_network(folder, config, data, engine)
     test_y, num_classes = data.test_y.to(engine.device), len(data.class_names)
     predictions = predictions_on(network, data.test_x, test_y, prepare, num_classes=num_classes)
     confusion = predictions.confusion.long().tolist()
-    return {**all_scores(predictions), "confusion": confusion, "class_names": list(data.class_names)}
+    names, notes = list(data.class_names), list(data.notes)
+    return {**all_scores(predictions), "confusion": confusion, "class_names": names, "notes": notes}
 
 
 def trained_network(
     folder: Path, config: RunConfig, data: DataSet, engine: Engine
 ) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """The model that a run evaluates and saves, and the function that turns samples into its input."""
+    check_fits(folder, data)
     model = make_model(config, data)
     try:
         model.load_state_dict(read_weights(folder))
@@ -215,6 +248,33 @@ def _load_encoder(trainer: Trainer, source: Path | None) -> None:
         ) from error
 
 
+class Restart(Exception):
+    """The run has collapsed, and its configuration says that it starts again with a smaller learning rate."""
+
+
+def _train_again(
+    folder: Path,
+    display: Display,
+    data: DataSet,
+    rows: Split,
+    *,
+    settings: Sequence[str] = (),
+    until: float | None = None,
+    on_finished: OnFinished | None = None,
+) -> None:
+    """Drop the collapsed attempt, and train with a smaller learning rate from the first step."""
+    complete_restart(folder)
+    config, collapse = RunFolder(folder).config().with_engine(settings), read_collapses(folder)[-1]
+    display.warning(
+        f"{collapse['seen']} after step {collapse['step']} of {config.train.iterations}; the run starts again with a "
+        f"learning rate of {config.train.lr:g} instead of {collapse['lr']:g}"
+    )
+    trainer = make_trainer(config, data, rows)
+    _load_encoder(trainer, config.learner.options.get("encoder"))
+    _pretrain(trainer, config, folder, display, data, settings=settings, until=until, on_finished=on_finished)
+    _train(trainer, data, folder, 0, display, until, on_finished)
+
+
 def _train(
     trainer: Trainer,
     data: DataSet,
@@ -236,6 +296,16 @@ def _train(
             if trainer.stopped_early:
                 display.note("stopped early: the loss on the held-out labels no longer improved (train.validation)")
         except Diverged as error:
+            options, step = trainer.options, int(trainer.steps_done)
+            if options.collapse == "restart":
+                record_collapse(folder, {"step": step, "lr": options.lr, "seen": str(error), "action": "restarted"})
+                if stop.is_set:
+                    stopped = f"stopped at step {step}, where the run would start again with a smaller learning rate"
+                    raise Interrupted(f"{stopped}; saved. Continue with: {resume_command(folder)}") from error
+                raise Restart from error
+            if options.collapse == "fail":
+                record_collapse(folder, {"step": step, "lr": options.lr, "seen": str(error), "action": "failed"})
+                raise Collapsed(_failure(trainer, data, folder)) from error
             saved = recorder.saved_step
             kept = f"the checkpoint of step {saved} is kept" if saved else "there is no checkpoint yet"
             raise Diverged(
@@ -251,6 +321,19 @@ def _train(
     except OSError as error:
         remedy = f"the training is saved; free some disk space, then run `{resume_command(folder)}`"
         raise OSError(f"could not write the model and the report ({error}); {remedy}") from error
+
+
+def _failure(trainer: Trainer, data: DataSet, folder: Path) -> str:
+    """A message that says in words that the training has failed, what was seen, and what to try."""
+    *earlier, last = read_collapses(folder)
+    config, counts = RunFolder(folder).config(), trainer.learner.task.labeled_counts.long().tolist()
+    side = min(data.train_x.shape[2:]) if data.is_image else None
+    rates = [f"{record['lr']:g}" for record in earlier if record["action"] == "restarted"] + [f"{last['lr']:g}"]
+    return (
+        f"training failed in {folder}: {last['seen']} after step {last['step']} of {config.train.iterations} "
+        f"(learning rate {', then '.join(rates)}). No model was written. "
+        f"Try {', or '.join(remedies(config, data.class_names, counts, side))}, with another --out"
+    )
 
 
 def _classes_without_labels(trainer: Trainer, data: DataSet) -> list[str]:

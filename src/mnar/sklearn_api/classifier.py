@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Literal, Self
 
@@ -13,28 +12,27 @@ import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mnar.config import OWN_DATA, RunConfig
-from mnar.datasets.npz_file import samples
+from mnar.datasets.npz_file import samples as image_samples
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files.partly_labeled import UNLABELED, PartlyLabeled, Table, unnamed_columns
 from mnar.datasets.user_files.table import features_like, features_of
 from mnar.datasets.user_files.table_encoder import TableEncoder
-from mnar.models import Classifier, NetworkOrFactory
+from mnar.models import NetworkOrFactory
 from mnar.own_data.defaults import default_sections
+from mnar.own_data.in_memory import keep_random_state, network_probs, train_in_memory
+from mnar.own_data.inputs import samples_of
 from mnar.own_data.inspection import Estimate, Inspection, inspect_data
 from mnar.own_data.inspection.label_shift import AtRandomTest
+from mnar.own_data.portfolio import Choice, Objective, fit_portfolio, members_for
+from mnar.own_data.portfolio.members import NAMES, named_member
+from mnar.own_data.portfolio.network import without_samples
+from mnar.own_data.portfolio_model import PortfolioModel
 from mnar.recipes import configure
-from mnar.run.assemble import make_augment, make_model, make_split, make_trainer, pretraining_config
-from mnar.sklearn_api.labeled_folds import split_labels
-from mnar.training.engine import Engine
-from mnar.training.evaluation import BATCH
-from mnar.training.meters import Diverged
-from mnar.training.trainer import train
-from mnar.types import DataSet, Selection, Split
+from mnar.sklearn_api.partial_labels import class_codes, labeled_accuracy
+from mnar.types import DataSet
 
 MOST_CELLS = 10**8  # largest size of a sparse matrix that is made dense: 800 MB
 UNKNOWN = Estimate(np.nan, np.nan, np.nan)
@@ -42,28 +40,40 @@ NUMERIC_CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "
 
 
 class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A neural network for rows of which only some have a label, even if labels are missing not at random.
+    """A classifier for rows of which only some have a label, even if labels are missing not at random.
+
+    By default `fit` tries several kinds of classifiers, with and without the rows that have no label, and combines the
+    best by cross-validation (docs/portfolio.md). `learner` names a single one.
 
     `fit(X, y)` takes X as a table of numbers (NaN for a missing number; a sparse matrix is made dense), as a DataFrame
     with columns of any kind, or as images, uint8 [n, h, w] or [n, h, w, c]. In y, the value `unlabeled`, None, NaN,
     empty text and "?" mean "no label". Other texts, also "none", are classes. If -1 is one of your classes, choose
     another `unlabeled`, such as None. If every row has a label, training is plain supervised learning.
 
-    learner, guidance    names as listed by `mnar list`; "auto": suitable for the kind of data. If only the learner is
-                         named, the guidance is that of the learner's own paper.
-    iterations           number of training steps; None: a number suitable for the kind of data
+    learner              "auto": several kinds are tried; the name of a member of the portfolio, e.g. "kernel"; or the
+                         name of a learner, as listed by `mnar list`, which trains one network
+    guidance             the guidance of a network, as listed by `mnar list`; "auto": suitable for the kind of data. If
+                         only the learner is named, the guidance is that of the learner's own paper.
+    iterations           number of training steps of a network; None: a number suitable for the kind of data
     unlabeled            the value in y that means "no label"
     backbone             an nn.Module, of which a copy is trained, or a function that returns a new nn.Module. Its
                          outputs are the features of the classifier. None: a network suitable for the kind of data
     settings             further options, written as for `mnar train --set`: ["learner.threshold=0.9"]
     random_state         an int gives the same model at every fit; the global random states of numpy and torch do not
                          change
-    device               "cpu" or "cuda"; "auto": a GPU for images if the machine has one
+    device               of a network, "cpu" or "cuda"; "auto": a GPU for images if the machine has one
+    objective            what predictions maximise: "balanced_accuracy" (every class counts the same, and so
+                         `predict_proba` gives probabilities as if all classes were equally frequent) or "accuracy" on
+                         rows like those without a label
+    fast                 whether to try only two quick members
+    minutes              time limit for trying members; None: no limit
     verbose              whether to print the loss at each evaluation
 
     Attributes of a fitted classifier:
 
     classes_                 the classes
+    choice_                  what was tried, what was chosen and why (`choice_.reason`, `choice_.comparison`); None if a
+                             single network was trained
     transduction_            the class of every training row: the given label, or the predicted class
     class_prior_             estimated share of each class among the unlabelled rows
     class_prior_interval_    its 95 % interval
@@ -85,11 +95,15 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings: Sequence[str] = (),
         random_state: int | np.random.RandomState | None = 0,
         device: str = "auto",
+        objective: Objective = "balanced_accuracy",
+        fast: bool = False,
+        minutes: float | None = None,
         verbose: bool = False,
     ) -> None:
         self.learner, self.guidance, self.iterations, self.unlabeled = learner, guidance, iterations, unlabeled
         self.backbone = backbone
         self.settings, self.random_state, self.device, self.verbose = settings, random_state, device, verbose
+        self.objective, self.fast, self.minutes = objective, fast, minutes
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -101,7 +115,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ValueError("MNARClassifier requires y to be passed, but the target y is None")
         x, notes = self._training_inputs(X)
-        codes = self._class_codes(y)
+        self.classes_, codes = class_codes(y, self.unlabeled)
         check_consistent_length(x, codes)
         row_names = [f"row {row}" for row in range(len(codes))]
         training = PartlyLabeled(x, codes, tuple(map(str, self.classes_)), row_names, tuple(notes))
@@ -110,19 +124,16 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for note in notes:
             warnings.warn(note, stacklevel=2)
         data = as_data_set(training, held_out=0.0)
-        self._config = self._configure(data)
-        with _keep_torch_random_state(self._config):
-            weights = _train_model(self._config, data, self.backbone, verbose=self.verbose).state_dict()
-        # Keep only what prediction needs: no samples, and no weights of the heads that only training uses.
-        self._weights = {name: weights[name].cpu().numpy() for name in weights if not name.startswith("heads.")}
-        self._data_without_samples = data._replace(
-            train_x=data.train_x[:0].clone(),
-            train_y=data.train_y[:0].clone(),
-            test_x=data.test_x[:0].clone(),
-            test_y=data.test_y[:0].clone(),
-            row_names=(),
-        )
-        predicted = self._probs(data.train_x).argmax(1)
+        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self._data_without_samples = without_samples(data)
+        self._portfolio: PortfolioModel | None = None
+        self.choice_: Choice | None = None
+        if self._uses_portfolio:
+            self._portfolio = self._fit_portfolio(data)
+            self.choice_ = self._portfolio.portfolio.choice
+        else:
+            self._fit_network(data)
+        predicted = self._probs(data.train_x.numpy()).argmax(1)
         self.transduction_ = self.classes_[np.where(training.is_labeled, codes, predicted)]
         return self
 
@@ -135,7 +146,11 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Return the probability of each class for each row, [n, k], in the order of `classes_`."""
         check_is_fitted(self)
-        return self._probs(torch.from_numpy(self._network_inputs(X)))
+        return self._probs(self._encoded(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on the rows that have a label; rows without one are left out with a warning."""
+        return labeled_accuracy(self, X, y, self.unlabeled, sample_weight)
 
     @property
     def class_prior_(self) -> npt.NDArray[np.float64]:
@@ -171,7 +186,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The inspection of the training data. The first use computes it and drops the training data."""
         check_is_fitted(self)
         if self._training_data is not None:
-            self._cached_inspection = inspect_data(self._training_data, seed=self._config.seed)
+            self._cached_inspection = inspect_data(self._training_data, seed=self._seed)
             self._training_data = None
         assert self._cached_inspection is not None
         return self._cached_inspection
@@ -179,7 +194,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _training_inputs(self, X: Any) -> tuple[npt.NDArray[Any] | Table, list[str]]:
         """Return images or a table, and notes about columns that are left out."""
         if _is_image_array(X):
-            images = samples(X, "X")
+            images = image_samples(X, "X")
             self.n_features_in_ = prod(images.shape[1:])
             return images, []
         if _has_mixed_columns(X):
@@ -187,10 +202,10 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return features_of(X)
         return _table_of_numbers(validate_data(self, X, ensure_min_samples=2, **NUMERIC_CHECKS)), []
 
-    def _network_inputs(self, X: Any) -> npt.NDArray[Any]:
-        """Return the rows to predict in the form that the network takes."""
+    def _encoded(self, X: Any) -> npt.NDArray[Any]:
+        """Return the rows to predict in the form that the model takes."""
         if self._data_without_samples.encoding is None:
-            images, shape = samples(np.asarray(X), "X"), tuple(self._data_without_samples.train_x.shape[1:])
+            images, shape = image_samples(np.asarray(X), "X"), tuple(self._data_without_samples.train_x.shape[1:])
             if images.shape[1:] != shape:
                 raise ValueError(
                     f"X has images of shape {images.shape[1:]}, but the model was fitted to images of shape {shape}; "
@@ -208,20 +223,29 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validate_data(self, X, reset=False, skip_check_array=True)
         return encoder.transform(features_like(X, encoder.schema))
 
-    def _class_codes(self, y: Any) -> npt.NDArray[np.int64]:
-        """Set `classes_`, and return the position of each row's class in it; UNLABELED for a row without a label."""
-        is_labeled, labels = split_labels(column_or_1d(y, warn=True), self.unlabeled)
-        check_classification_targets(labels)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            problem = f"every label is of class {self.classes_.tolist()[0]!r}" if len(labels) else "no row has a label"
-            raise ValueError(
-                f"{problem}, and {(~is_labeled).sum()} of {len(is_labeled)} rows are unlabelled; label rows of at "
-                f"least two classes. If {self.unlabeled!r} is a class, choose another `unlabeled`, such as None"
-            )
-        codes = np.full(len(is_labeled), UNLABELED, np.int64)
-        codes[is_labeled] = numbers
-        return codes
+    @property
+    def _uses_portfolio(self) -> bool:
+        """Whether several classifiers are tried. An option that only a network has asks for one network."""
+        is_member = self.learner in ("auto", *NAMES)
+        return is_member and self.guidance == "auto" and self.backbone is None and not self.settings
+
+    def _fit_portfolio(self, data: DataSet) -> PortfolioModel:
+        samples, encoder = samples_of(data, self._seed)
+        members = members_for(samples, fast=self.fast, every=self.learner != "auto", iterations=self.iterations)
+        if self.learner != "auto":
+            members = (named_member(self.learner, members),)
+        seconds = np.inf if self.minutes is None else 60 * self.minutes
+        portfolio = fit_portfolio(samples, members, objective=self.objective, seconds=seconds)
+        if self.verbose and portfolio.choice is not None:
+            print(portfolio.choice.reason, flush=True)
+        return PortfolioModel(portfolio, encoder)
+
+    def _fit_network(self, data: DataSet) -> None:
+        self._config = self._configure(data)
+        with keep_random_state(self._config):
+            weights = train_in_memory(self._config, data, self.backbone, verbose=self.verbose).state_dict()
+        # Keep only what prediction needs: no weights of the heads that only training uses.
+        self._weights = {name: weights[name].cpu().numpy() for name in weights if not name.startswith("heads.")}
 
     def _configure(self, data: DataSet) -> RunConfig:
         num_unlabeled = int((data.train_y == UNLABELED).sum())
@@ -233,86 +257,34 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
             learner = guidance = None
+        defaults = default_sections(
+            tuple(data.train_x.shape[1:]),
+            num_unlabeled,
+            on_gpu=torch.cuda.is_available() if self.device == "auto" else self.device.startswith("cuda"),
+            iterations=self.iterations,
+        )
+        if self.backbone is not None:
+            # The thresholds of the collapse detector hold for our networks. A user's network may start more slowly.
+            defaults["train"]["collapse"] = "warn"
         return configure(
             dataset=OWN_DATA,
             protocol="as_labeled",
             learner=learner,
             guidance=guidance,
             iterations=self.iterations,
-            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            seed=self._seed,
             settings=[*([] if self.device == "auto" else [f"engine.device={self.device}"]), *self.settings],
-            defaults=default_sections(
-                tuple(data.train_x.shape[1:]),
-                num_unlabeled,
-                on_gpu=torch.cuda.is_available() if self.device == "auto" else self.device.startswith("cuda"),
-                iterations=self.iterations,
-            ),
+            defaults=defaults,
         )
 
-    @torch.no_grad()
-    def _probs(self, x: Tensor) -> npt.NDArray[np.float64]:
+    def _probs(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the predicted class probabilities of encoded rows, [n, k]."""
-        device = Engine(self._config.engine).device
-        with _keep_torch_random_state(self._config):  # building a network draws random weights
-            model = make_model(self._config, self._data_without_samples, self.backbone)
-        model.load_state_dict({name: torch.from_numpy(weight) for name, weight in self._weights.items()})
-        # In double precision a prediction does not depend on the other rows of its batch. For images this is too slow.
-        dtype = torch.float32 if self._data_without_samples.is_image else torch.float64
-        model = model.to(device, dtype).eval()
-        prepare = make_augment(self._config, self._data_without_samples).to(device)
-        logits = [model(prepare(rows.to(device), "id").to(dtype)).double() for rows in x.split(BATCH)]
-        probs: npt.NDArray[np.float64] = torch.cat(logits).softmax(1).cpu().numpy()
-        return probs
-
-
-def _train_model(config: RunConfig, data: DataSet, backbone: NetworkOrFactory | None, *, verbose: bool) -> Classifier:
-    """Train a model, and first its encoder if the learner needs a pretrained one. Nothing is written to disk."""
-    if bool((data.train_y == UNLABELED).any()):
-        rows = make_split(config, data)
-    else:
-        all_rows = np.arange(len(data.train_y))
-        rows = Split(all_rows, all_rows)
-    trainer = make_trainer(config, data, rows, backbone)
-    if trainer.learner.pretrained_by is not None:
-        if config.learner.options["encoder"]:
-            raise ValueError(
-                f"learner.encoder is {str(config.learner.options['encoder'])!r}, but `fit` pretrains the encoder "
-                "itself and loads none from a run folder; leave the option out of `settings`"
-            )
-        stage = make_trainer(pretraining_config(config, trainer.loader.num_unlabeled), data, rows)
-        train(stage, PrintingRecorder("pretraining", verbose=verbose))
-        trainer.load_encoder(stage.evaluated_model().state_dict())
-    try:
-        train(trainer, PrintingRecorder("training", verbose=verbose))
-    except Diverged as error:
-        raise Diverged(f"{error}; choose a lower learning rate, e.g. settings=['train.lr=0.0003']") from error
-    return trainer.evaluated_model()
-
-
-class PrintingRecorder:
-    """A `trainer.Recorder` that writes nothing to disk; with `verbose` it prints the loss at each evaluation."""
-
-    stop_requested = False
-
-    def __init__(self, stage: str, *, verbose: bool) -> None:
-        self.stage, self.verbose = stage, verbose
-
-    def stepped(self, step: int) -> None: ...
-    def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None: ...
-    def generation(self, number: int, selection: Selection | None) -> None: ...
-    def save(self, step: int, state: dict[str, Any], *, must: bool) -> None: ...
-
-    def evaluation(self, line: dict[str, Any]) -> None:
-        if self.verbose:
-            print(f"{self.stage}, step {line['step']:,}: loss {line['train']['loss']:.4f}", flush=True)
-
-
-@contextmanager
-def _keep_torch_random_state(config: RunConfig) -> Iterator[None]:
-    """Restore torch's global random state at the end of the `with` block."""
-    device = Engine(config.engine).device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
+        if self._portfolio is not None:
+            return self._portfolio.predict(x).decisive_probs
+        assert self._config is not None
+        return network_probs(
+            self._config, self._data_without_samples, self._weights, torch.from_numpy(x), self.backbone
+        )
 
 
 def _is_image_array(X: Any) -> bool:

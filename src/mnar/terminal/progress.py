@@ -16,10 +16,12 @@ from rich.text import Text
 from mnar.config import RunConfig
 from mnar.run.folder import RunFolder
 from mnar.run.recorder import Display
+from mnar.run.timing import in_words
 from mnar.training.metrics import headline_metrics
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 40  # classes that fit into a line
+LONG_RUN = 120  # seconds from which on a shorter run is offered
 
 
 class TerminalDisplay(Display):
@@ -76,6 +78,11 @@ class TerminalDisplay(Display):
             rate = self.bar.tasks[0].fields["rate"]
             parts = [f"step {line['step']:,}/{self.iterations:,}", f"test {first}", *others, rate, self.health.plain]
             self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
+
+    def estimate(self, seconds: float) -> None:
+        shorter = max(1, round(seconds / 60 / 2))
+        hint = f"; --minutes {shorter} for a shorter run" if seconds > LONG_RUN else ""
+        self.note(f"about {in_words(seconds)} on this machine{hint}")
 
     def note(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -62,6 +62,9 @@ class TensorBoard(Display):
         self.writer.flush()
         self.display.evaluation(line)
 
+    def estimate(self, seconds: float) -> None:
+        self.display.estimate(seconds)
+
     def note(self, text: str) -> None:
         self.display.note(text)
 

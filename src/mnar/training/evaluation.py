@@ -80,6 +80,13 @@ def as_lists(matrix: Tensor) -> list[list[float]]:
     return lists
 
 
+def _only_prediction(lines: Sequence[dict[str, Any]], class_names: Sequence[str]) -> str | None:
+    """The only class that has a recall above 0 in all these evaluations, or None if there are others."""
+    recalls = [line["test"].get("recall", ()) for line in lines]
+    known = {name for recall in recalls for name, value in zip(class_names, recall, strict=False) if value}
+    return known.pop() if len(known) == 1 and len(class_names) > 1 else None
+
+
 def _ratios(part: Tensor, whole: Tensor) -> list[float | None]:
     return [p / w if w > 0 else None for p, w in zip(part.tolist(), whole.tolist(), strict=True)]
 
@@ -141,6 +148,12 @@ def health_warnings(
     earlier, recent = lines[:-num_recent], lines[-num_recent:]
     since = earlier[-1]["step"] if earlier else 0
     period = f"from step {since} to {now}"
+    if only := _only_prediction(recent, class_names):
+        # A threshold cannot help a model that knows one class; nor can a guidance.
+        return {
+            "one class": f"the model predicts {only} and hardly any other class {period}; if this continues, try a "
+            "lower learning rate (--set train.lr=...) or more labels of the other classes"
+        }
     warnings = {}
     shares = zip(*(line["pseudo"]["share"] for line in recent), strict=True)
     starved = [name for name, share in zip(class_names, shares, strict=True) if not any(share)]
@@ -156,6 +169,6 @@ def health_warnings(
     if max(rates) < COLLAPSED_MASK_RATE:
         warnings["collapsed"] = (
             f"the mask rate has collapsed, {rates[-1]:.2%} {period}: almost no unlabelled sample is used; "
-            "try a lower learner.threshold or more labels"
+            "try more steps, a lower learner.threshold or more labels"
         )
     return warnings

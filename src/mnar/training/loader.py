@@ -123,6 +123,13 @@ class Loader:
             inputs = self._inputs[self._unlabeled_rows[rows].to(self._inputs.device)]
             yield rows, self.augment(inputs.to(self.device), view)
 
+    def labeled_samples(self, limit: int) -> tuple[Tensor, Tensor]:
+        """At most `limit` of the given labels, spread evenly over their rows: samples without augmentation, classes."""
+        chosen = torch.linspace(0, len(self._given_rows) - 1, min(limit, len(self._given_rows))).round().long()
+        rows = self._given_rows[chosen.to(self.device)]
+        inputs = self._inputs[rows.to(self._inputs.device)].to(self.device)
+        return self.augment(inputs, "id"), self._given_labels[chosen.to(self.device)]
+
     def seek(self, step: int) -> None:
         """Load the rows of `step`, so that `batch` returns the batch of that step."""
         block, offset = divmod(step, STEPS_AHEAD)

@@ -36,6 +36,7 @@ class Metric(NamedTuple):
     higher_is_better: bool = True
     is_headline: bool = False  # shown wherever there is room for a few numbers only
     is_recorded: bool = True  # every evaluation writes the value to metrics.jsonl
+    needs_test_samples: bool = True  # of a value per class: undefined for a class without test samples
     # For a metric that is not recorded: compute the value from the recorded scores and the test samples per class.
     from_scores: Callable[[Scores, Sequence[int]], Any] | None = None
 
@@ -150,7 +151,7 @@ METRICS: dict[str, Metric] = {
         Metric("geometric_mean", "geometric mean", geometric_mean_of_recalls, is_headline=True),
         Metric("precision", "precision", precision, is_per_class=True),
         Metric("recall", "recall", recall, is_per_class=True),
-        Metric("predicted_share", "share of predictions", predicted_share, is_per_class=True),
+        Metric("predicted_share", "share of predictions", predicted_share, is_per_class=True, needs_test_samples=False),
         Metric("calibration_error", "calibration error", calibration_error, higher_is_better=False),
         # These follow from the recorded scores, so reports show them for runs of older versions, too.
         Metric(
@@ -186,5 +187,11 @@ def recorded_scores(predictions: Predictions) -> dict[str, Any]:
 
 
 def all_scores(predictions: Predictions) -> dict[str, Any]:
-    """The values of every metric, for `mnar eval`."""
-    return {metric.name: metric.compute(predictions) for metric in METRICS.values()}
+    """The values of every metric, for `mnar eval`; None for a class whose value needs test samples and has none."""
+    is_tested = (predictions.confusion.sum(1) > 0).tolist()
+    scores = {metric.name: metric.compute(predictions) for metric in METRICS.values()}
+    for metric in per_class_metrics():
+        if metric.needs_test_samples:
+            pairs = zip(scores[metric.name], is_tested, strict=True)
+            scores[metric.name] = [value if has_samples else None for value, has_samples in pairs]
+    return scores

@@ -1,4 +1,4 @@
-"""The optimisers with their parameter groups, the cosine schedule, and the moving average of the weights."""
+"""The optimisers with their parameter groups, the learning-rate schedule, and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def make_optimizer(
 def cosine(progress: Tensor) -> Tensor:
     """FixMatch's schedule: the factor of the learning rate falls from 1 to cos(7 pi / 16) = 0.195."""
     return torch.cos(progress * (7 * math.pi / 16))
+
+
+def warm_up(progress: Tensor, share: float) -> Tensor:
+    """The factor of the learning rate rises linearly to 1, which it reaches when `progress` is `share`."""
+    return (progress / share).clamp(max=1.0)
 
 
 class Average:

@@ -17,9 +17,13 @@ class TrainOptions:
     batch_labeled, batch_unlabeled   samples per step
     optimizer, lr, momentum, weight_decay
     schedule                         "cosine" lets the learning rate fall to 0.195 of `lr`, "constant" keeps it
+    warmup                           share of the steps during which the learning rate rises linearly to `lr`; 0: none
+    max_grad_norm                    a gradient with a larger norm is scaled down to this norm; 0: no limit
     ema                              decay of the moving average of the weights; the averaged model is evaluated
     validation                       share of the labels held out for early stopping; 0: none
     patience                         steps without a lower validation loss, after which training stops
+    collapse                         what happens when the run does not learn (training/collapse.py): "warn" only, or
+                                     "restart" once with a tenth of the learning rate, or "fail"
     log_every, eval_every, save_every    steps between two log lines, evaluations and checkpoints
     """
 
@@ -29,11 +33,14 @@ class TrainOptions:
     optimizer: Literal["sgd", "adam", "rmsprop"] = "sgd"
     lr: float = 0.03
     schedule: Literal["cosine", "constant"] = "cosine"
+    warmup: float = 0.0
+    max_grad_norm: float = 0.0
     momentum: float = 0.9
     weight_decay: float = 5e-4
     ema: float = 0.999
     validation: float = 0.0
     patience: int = 100
+    collapse: Literal["warn", "restart", "fail"] = "warn"
     log_every: int = 50
     eval_every: int = 1000
     save_every: int = 1000
@@ -56,6 +63,8 @@ class TrainOptions:
             ("momentum", 0, 1),
             ("ema", 0, 1),
             ("validation", 0, 1),
+            ("warmup", 0, 1),
+            ("max_grad_norm", 0, math.inf),
         ):
             if not low <= getattr(self, name) < high:
                 raise ValueError(f"train.{name} is {getattr(self, name)}; it must lie in [{low}, {high})")

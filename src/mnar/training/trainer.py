@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -15,13 +16,14 @@ from torch import Tensor, nn
 
 from mnar.learners import Learner
 from mnar.models import Classifier
+from mnar.training.collapse import NUM_PROBED, Collapsed, is_due, signs_of, verdict
 from mnar.training.early_stopping import BestSoFar, evaluating
 from mnar.training.engine import Engine
 from mnar.training.evaluation import as_lists, predictions_on, pseudo_label_scores, selection_scores
 from mnar.training.loader import Loader
 from mnar.training.meters import Diverged, Meters
 from mnar.training.metrics import recorded_scores
-from mnar.training.optimizer import Average, cosine, make_optimizer
+from mnar.training.optimizer import Average, cosine, make_optimizer, warm_up
 from mnar.training.options import TrainOptions
 from mnar.types import DataSet, Selection
 
@@ -39,6 +41,7 @@ class Recorder(Protocol):
     progress      every `log_every` steps without an evaluation: the means of the logged values
     evaluation    a line of metrics.jsonl
     generation    the samples that join the labelled set before generation `number`
+    collapsed     the run does not learn; `what` says what was seen (`train.collapse` is "warn")
     save          a checkpoint; with `must`, a failure to write it is an error
     """
 
@@ -48,6 +51,7 @@ class Recorder(Protocol):
     def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None: ...
     def evaluation(self, line: dict[str, Any]) -> None: ...
     def generation(self, number: int, selection: Selection | None) -> None: ...
+    def collapsed(self, step: int, what: str) -> None: ...
     def save(self, step: int, state: dict[str, Any], *, must: bool) -> None: ...
 
 
@@ -200,8 +204,9 @@ class Trainer:
 
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        if self.options.schedule == "cosine":
-            self.lr.copy_(self.options.lr * cosine(progress))
+        self._set_learning_rate(progress, num_steps=end - began)
+        if self.options.max_grad_norm:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_grad_norm)  # without a host sync
         self.optimizer.step()
         self.average.update()
         if self.best is not None:
@@ -213,6 +218,16 @@ class Trainer:
             logs |= {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
             self.meters.add_pseudo_labels(self.learner.pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
         self.meters.add(logs)
+
+    def _set_learning_rate(self, progress: Tensor, *, num_steps: int) -> None:
+        """Set the learning rate of a step. `progress` is the share of the generation's steps before this step."""
+        options = self.options
+        if options.schedule == "constant" and not options.warmup:
+            return
+        rate = options.lr * cosine(progress) if options.schedule == "cosine" else torch.full_like(self.lr, options.lr)
+        if options.warmup:
+            rate = rate * warm_up(progress + 1 / num_steps, options.warmup)
+        self.lr.copy_(rate)
 
     def evaluate(self, step: int, *, is_last: bool = False) -> dict[str, Any]:
         """Evaluate the model and reset the meters. The result is one line of metrics.jsonl."""
@@ -303,6 +318,24 @@ class Trainer:
         due_before = NUM_SNAPSHOTS * (step - self.options.eval_every) // self.options.iterations
         return due > due_before
 
+    def what_is_wrong(self, step: int) -> str | None:
+        """Check at a few steps whether the run learns (training/collapse.py). The check changes nothing.
+
+        Return what is wrong as a clause, or None if the run is healthy or no check is due.
+        """
+        began, end = self.bounds
+        if not is_due(step - began, end - began) or not self.learner.uses_labels:
+            return None
+        means = self.meters.means()
+        # Other learners add losses of other kinds, so that their sum cannot be compared with a guess at random.
+        loss = means.get("loss/labeled", None if self.learner.views else means["loss"])
+        # To compile the augmentation for this batch size would take longer than the check.
+        with torch.compiler.set_stance("force_eager") if self.engine.compile else nullcontext():
+            x, y = self.loader.labeled_samples(NUM_PROBED)
+        signs = signs_of(self.model, x, y, self.engine.inference)
+        num_classes = self.learner.task.num_classes
+        return verdict(signs, loss, num_classes=num_classes, step=step - began, num_steps=end - began)
+
     def is_finite(self) -> bool:
         norms = torch._foreach_norm(list(self.model.parameters()))
         return bool(torch.isfinite(torch.stack(norms)).all())
@@ -370,11 +403,16 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
 
         is_last, stop = trainer.is_over(step), recorder.stop_requested
         ends_generation = step == trainer.generation_end(trainer.generation) and not is_last
+        wrong = trainer.what_is_wrong(step)
+        if wrong and options.collapse != "warn":
+            raise Collapsed(wrong)
         if is_last or ends_generation or step % options.eval_every == 0:
             recorder.evaluation(trainer.evaluate(step, is_last=is_last))
         elif step % options.log_every == 0 or stop:
             share = trainer.meters.pseudo_label_share() if trainer.records_pseudo_labels else []
             recorder.progress(step, trainer.meters.means(), share)
+        if wrong:
+            recorder.collapsed(step, wrong)
         saves = is_last or stop or ends_generation or step % options.save_every == 0
         if saves and not trainer.is_finite():
             raise Diverged("a parameter is not a finite number")

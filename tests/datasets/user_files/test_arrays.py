@@ -28,7 +28,7 @@ def test_features_and_labels_are_read_with_minus_one_as_no_label(tmp_path: Path)
     np.testing.assert_allclose(data.x, FEATURES, rtol=1e-6)
     assert data.y.tolist() == LABELS.tolist()
     assert data.class_names == ("0", "1", "2")
-    assert list(data.row_names)[:2] == ["row 0", "row 1"]
+    assert list(data.row_names)[:2] == ["row 1", "row 2"]
 
 
 def test_samples_may_be_called_capital_x_as_in_scikit_learn(tmp_path: Path) -> None:
@@ -127,8 +127,6 @@ def test_a_tensor_of_a_read_only_map_is_the_map_itself_without_a_warning(tmp_pat
         ({"class_names": np.array(["cat", "dog", "cat"])}, "class 'cat' is named 2 times"),
         ({"class_names": np.array(["a", "b"]), "classes": np.array(["a", "b"])}, "both class_names and classes"),
         ({"X": FEATURES}, "has both x and X; remove one of them"),
-        ({"x": np.where(np.eye(6, 4) * [0, 0, 1, 0], np.inf, FEATURES)}, r"x\[2, 2\] is inf"),
-        ({"x": np.where(np.eye(6, 4), [NAN, 0, np.inf, 0], FEATURES)}, r"x\[2, 2\] is inf"),
         ({"x": IMAGES / 255}, "x has type float64; give images as uint8"),
         ({"x": np.zeros((6, 8, 9, 4), np.uint8)}, r"x has shape \(6, 8, 9, 4\)"),
         ({"x": np.full((6, 4), "a")}, "x has type <U1; give a table of numbers"),
@@ -157,3 +155,26 @@ def test_a_missing_array_is_named_with_the_arrays_of_the_file(tmp_path: Path, mi
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"own\.npz is not a file"):
         read_arrays(tmp_path / "own.npz")
+
+
+def test_infinite_features_are_missing_and_large_ones_are_kept_in_float64_with_a_note(tmp_path: Path) -> None:
+    x = np.array([[1.0, 2e300], [np.inf, 3.0], [3.0, 4.0]])
+    np.savez(tmp_path / "own.npz", x=x, y=np.array([0, 1, -1]))
+    data = read_arrays(tmp_path / "own.npz")
+    assert isinstance(data.x, Table)
+    np.testing.assert_array_equal(data.x.numeric, [[1, 2e300], [NAN, 3], [3, 4]])
+    assert any("x[:, 0] has 1 values that are infinite" in note for note in data.notes)
+    assert any("x[:, 1] has numbers as large as 2.0e+300" in note for note in data.notes)
+
+
+def test_rows_are_numbered_from_one_and_ids_are_carried_along(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.array([0, 1, -1]), nr=np.array([9, 8, 9]))
+    data = read_arrays(tmp_path / "own.npz", id="nr")
+    assert list(data.row_numbers) == [1, 2, 3]
+    assert data.ids == ["9", "8", "9"]
+    assert any("2 rows share their id with another row, e.g. '9' in 2 rows" in note for note in data.notes)
+    with pytest.raises(ValueError, match=r"has no array 'name' of ids, only nr, x, y"):
+        read_arrays(tmp_path / "own.npz", id="name")
+    np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.array([0, 1, -1]), nr=np.array([9, 8]))
+    with pytest.raises(ValueError, match="x has 3 rows and nr has 2; give one id per row"):
+        read_arrays(tmp_path / "own.npz", id="nr")

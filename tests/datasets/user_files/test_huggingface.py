@@ -11,7 +11,9 @@ import pytest
 from PIL import Image as PillowImage
 
 from mnar.datasets.user_files.huggingface import read_huggingface
+from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.partly_labeled import Table
+from mnar.datasets.user_files.table_encoder import TableEncoder
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 9, 3), np.uint8)
 CODES = [0, 1, -1, None, 2, 0]
@@ -124,10 +126,11 @@ def test_rows_without_a_readable_image_are_left_out_and_listed() -> None:
     data = read_huggingface(images(image=broken))
     assert np.array_equal(data.x, PIXELS[[1, 3, 5]].transpose(0, 3, 1, 2))  # type: ignore[arg-type]
     assert data.y.tolist() == [1, -1, 0]
-    assert list(data.row_names) == ["row 1", "row 3", "row 5"]
+    assert list(data.row_names) == ["row 2", "row 4", "row 6"]
+    assert list(data.row_numbers) == [2, 4, 6]
     (note,) = data.notes
     assert note.startswith("3 files cannot be read")
-    assert all(f"row {row} (" in note for row in (0, 2, 4))
+    assert all(f"row {row} (" in note for row in (1, 3, 5))
 
 
 def test_without_images_the_other_columns_are_a_table() -> None:
@@ -200,3 +203,31 @@ def test_the_library_itself_gives_the_same_from_an_object_and_from_its_folder(tm
         read_huggingface(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="is not a complete data set"):
         read_huggingface(tmp_path)
+
+
+def test_ids_are_carried_along_and_follow_the_readable_images() -> None:
+    stored = images().columns["image"]
+    data = read_huggingface(images(image=[None, *stored[1:]], nr=[10, 11, 12, None, 14, 15]), id="nr")
+    assert data.ids == ["11", "12", "", "14", "15"]
+    assert list(data.row_numbers) == [2, 3, 4, 5, 6]
+    assert any("1 rows have no id" in note for note in data.notes)
+
+
+def test_images_for_a_trained_model_get_its_shape_and_its_class_numbers() -> None:
+    like = ModelInputs((1, 4, 5), ("dog", "cat", "emu"))
+    data = read_huggingface(images(), like=like)
+    assert data.x.shape == (6, 1, 4, 5)  # type: ignore[union-attr]
+    assert data.y.tolist() == [2, 1, -1, -1, 0, 2]
+    without_labels = StandIn({"image": images().columns["image"]}, image=Image())
+    assert read_huggingface(without_labels, like=like).y.tolist() == [-1] * 6
+
+
+def test_a_table_for_a_trained_model_has_its_columns_in_its_order() -> None:
+    schema = Table(np.array([[0.0], [1.0]]), np.array([[0], [1]]), ("size",), ("place",), (("sea", "hill"),))
+    like = ModelInputs((3,), ("a", "b"), TableEncoder.fit(schema))
+    columns = {"place": ["hill", "moon"], "other": [1, 2], "size": [3.0, None], "y": ["b", None]}
+    data = read_huggingface(StandIn(columns), like=like)
+    assert isinstance(data.x, Table)
+    np.testing.assert_array_equal(data.x.numeric, [[3], [np.nan]])
+    assert data.x.categorical_names == ("place",)
+    assert data.y.tolist() == [1, -1]

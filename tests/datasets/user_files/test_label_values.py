@@ -133,12 +133,32 @@ def test_labels_that_cannot_be_learned_from_are_an_error_with_the_remedy(
 
 
 def test_a_hundred_and_one_whole_numbers_are_classes() -> None:
-    assert len(encode_labels([str(i) for i in range(101)], WHERE)[1]) == 101
+    labels = [str(i) for i in range(101)]
+    _, names, notes = encode_labels([*labels, *labels], WHERE)
+    assert len(names) == 101
+    assert any("the 202 labels are 101 different whole numbers" in note for note in notes)
+
+
+@pytest.mark.parametrize("names", [[f"row {i}" for i in range(20)], [str(i) for i in range(20)]])
+def test_labels_that_all_differ_are_an_error_unless_they_are_few_or_the_classes_are_given(names: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"each of the 20 labels occurs once, .* looks like an id, .*--label"):
+        encode_labels([*names, ""], WHERE)
+    assert len(encode_labels([*names, ""], WHERE, names)[1]) == 20
+    assert len(encode_labels(names[1:], WHERE)[1]) == 19
+    assert len(encode_labels([*names, names[0]], WHERE)[1]) == 20
+
+
+def test_a_quantity_is_an_error_even_with_few_labels() -> None:
+    quantity = [f"{i / 7:.3f}" for i in range(30)]
+    with pytest.raises(ValueError, match=r"30 different numbers, such as 0\.143: a quantity, .* cut the quantity"):
+        encode_labels([*quantity, *quantity[:5]], WHERE)
+    grades = ["1.0", "1.3", "1.7", "2.0"]
+    assert encode_labels(grades * 10, WHERE)[1] == tuple(grades)
 
 
 def test_a_label_outside_the_given_classes_is_named_with_its_line() -> None:
     with pytest.raises(ValueError, match=r"own\.csv, line 7: label 'cow' is not one of cat, dog"):
-        encode_labels(["cat", "cow", ""], WHERE, ["cat", "dog"], lines=[4, 7, 8])
+        encode_labels(["cat", "cow", ""], WHERE, ["cat", "dog"], row_names=["line 4", "line 7", "line 8"])
 
 
 @pytest.mark.parametrize(

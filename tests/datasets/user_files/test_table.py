@@ -289,3 +289,39 @@ def test_a_parquet_file_reads_as_the_csv_of_the_same_cells(tmp_path: Path) -> No
     assert np.array_equal(features(from_parquet).numeric, features(from_csv).numeric)
     assert features(from_parquet).categories == features(from_csv).categories
     assert np.array_equal(from_parquet.y, from_csv.y)
+
+
+def test_row_numbers_and_ids_name_rows_where_lines_do_not(tmp_path: Path) -> None:
+    path = write(tmp_path, 'nr,age,vote\n007,"3\n",yes\n\n008,4,no\n,,\n7,x5,\n')
+    data = read_table(path, label="vote", id="nr")
+    assert data.ids == ["007", "008", "7"]
+    assert data.id_name == "nr"
+    assert list(data.row_numbers) == [1, 2, 4]  # as pandas.read_csv counts them, from 1
+    assert list(data.row_names) == ["row 1", "row 2", "row 4"]
+    assert features(data).categorical_names == ("age",)
+    with pytest.raises(ValueError, match="has no column 'name'; its columns are nr, age, vote"):
+        read_table(path, label="vote", id="name")
+
+
+def test_infinite_and_huge_numbers_are_pointed_out_and_infinite_ones_are_missing(own: Own) -> None:
+    data = own(speed=["inf", "1e400", *map(str, range(N - 2))], mass=["-1e300", *map(str, range(N - 1))])
+    table = features(data)
+    speed = table.numeric[:, table.numeric_names.index("speed")]
+    assert np.isnan(speed).tolist() == [True] * 2 + [False] * (N - 2)
+    assert any("'speed' has 2 values that are infinite or too large" in note for note in data.notes)
+    assert any("'mass' has numbers as large as 1.0e+300" in note for note in data.notes)
+
+
+def test_a_leak_is_found_in_a_sample_of_a_large_table_of_huge_numbers(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnar.datasets.user_files.leaks.MAX_ROWS", 30)
+    data = own(price=np.where(LABEL == "cat", 1e300, -1e300) * RNG.uniform(1, 2, N))
+    assert any("'price' alone tells the label of 100.0%" in note for note in leaks(data))
+
+
+def test_row_numbers_are_those_of_pandas(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = write(tmp_path, 'nr,age,vote\na,"3\n\n",yes\n\nb,4,no\n,,\n\n\nc,5,\nd,6,"y\n"\n')
+    data, frame = read_table(path, label="vote", id="nr"), pandas.read_csv(path)
+    assert [frame.nr[number - 1] for number in data.row_numbers] == data.ids == ["a", "b", "c", "d"]

@@ -1,5 +1,6 @@
 import json
 import pickle
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -72,14 +73,18 @@ def test_new_rows_use_the_old_moments_and_are_clipped_at_ten() -> None:
     assert set(column("income", rows)) == {-10}
 
 
-def test_new_levels_and_new_missing_cells_are_zero_if_fit_saw_none_of_their_kind() -> None:
+def test_new_levels_are_other_or_missing_and_zero_if_fit_saw_none_of_their_kind() -> None:
     rows = table(
         numeric=np.full((N, 2), np.nan),
         categorical=np.tile([0, 0], (N, 1)),
         categories=(("pink",), ("sometimes",)),
     )
     encoded = dict(zip(ENCODER.feature_names, ENCODER.transform(rows)[0], strict=True))
-    assert {name for name, value in encoded.items() if value} == {"income (missing)", "colour (other)"}
+    assert {name for name, value in encoded.items() if value} == {
+        "income (missing)",
+        "colour (other)",
+        "smoker (missing)",
+    }
 
 
 def test_a_column_that_is_all_missing_or_constant_is_zero() -> None:
@@ -145,3 +150,22 @@ def test_gradient_boosting_takes_a_column_of_400_levels_and_new_ones() -> None:
     assert trees.score(values, y) > 0.95
     new = replace(many, categories=(tuple(f"new {i}" for i in range(400)),))
     assert trees.predict(encoder.for_trees(new)[0]).shape == (6400,)
+
+
+@pytest.mark.parametrize("scale", [1e18, 1e160, 1e300])
+def test_huge_numbers_are_standardised_as_small_ones_without_overflow(scale: float) -> None:
+    small = np.random.default_rng(0).normal(size=(50, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected, encoded = (
+            TableEncoder.fit(rows).transform(rows) for rows in map(Table.of_numbers, (small, small * scale))
+        )
+    np.testing.assert_allclose(encoded, expected, atol=1e-5)
+
+
+def test_numbers_at_both_ends_of_float64_are_finite_and_clipped() -> None:
+    rows = Table.of_numbers(np.array([[1.7e308], [-1.7e308], *[[0.0]] * 300]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoded = TableEncoder.fit(rows).transform(rows)
+    assert encoded[:3, 0].tolist() == [10, -10, 0]

@@ -13,36 +13,61 @@ import torch
 
 from mnar.datasets.labels import class_labels
 from mnar.datasets.npz_file import read_npz, samples
+from mnar.datasets.user_files.identifiers import identifiers
+from mnar.datasets.user_files.image_decode import resized
 from mnar.datasets.user_files.label_values import encode_labels, is_missing_value
-from mnar.datasets.user_files.partly_labeled import PartlyLabeled, Table
+from mnar.datasets.user_files.model_inputs import ModelInputs
+from mnar.datasets.user_files.number_columns import LARGE_NUMBER, notes_on_numbers, without_infinity
+from mnar.datasets.user_files.partly_labeled import UNLABELED, PartlyLabeled, RowNames, Table
 
 SAMPLES, LABELS, CLASSES = ("x", "X"), ("y",), ("class_names", "classes")
 
 
-def read_arrays(path: Path, *, unlabeled: Collection[str] = ()) -> PartlyLabeled:
+def read_arrays(
+    path: Path, *, unlabeled: Collection[str] = (), id: str | None = None, like: ModelInputs | None = None
+) -> PartlyLabeled:
     """Read an .npz file with the arrays x (or X), y and, optionally, class_names (or classes).
 
     Images are uint8 [n, h, w], [n, h, w, c] or [n, c, h, w]. Features are numbers [n, d], and NaN if one is missing.
     Labels are numbers or texts. If the file names the classes, the numbers count them from 0; otherwise, the numbers
     are the names of the classes. `unlabeled` are further values that mean "no label", besides -1, NaN and the texts
-    that mean it in every file.
+    that mean it in every file. `id` is an array that identifies the rows. `like` is a trained model whose classes and
+    image size the data take; then y may be missing.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; name an .npz file with the arrays x and y")
     arrays = read_npz(path)
     x_name, y_name, classes_name = (_one_of(names, arrays, path) for names in (SAMPLES, LABELS, CLASSES))
-    if x_name is None or y_name is None:
+    if x_name is None or (y_name is None and like is None):
         raise ValueError(
             f"{path} has no {'x' if x_name is None else 'y'}, only {', '.join(sorted(arrays)) or 'nothing'}; call the "
             "samples x and their labels y (-1: no label)"
         )
+    if id is not None and id not in arrays:
+        raise ValueError(f"{path} has no array {id!r} of ids, only {', '.join(sorted(arrays))}; name one of these")
+    x, notes = _samples_or_table(arrays[x_name], f"{path}: {x_name}")
+    for name in (y_name, id):
+        if name is not None and len(np.atleast_1d(arrays[name])) != len(x):
+            raise ValueError(
+                f"{path}: {x_name} has {len(x)} rows and {name} has {len(np.atleast_1d(arrays[name]))}; give one "
+                f"{'label' if name == y_name else 'id'} per row"
+            )
     class_names = None if classes_name is None else np.atleast_1d(arrays[classes_name]).tolist()
-    x = _samples_or_table(arrays[x_name], f"{path}: {x_name}")
-    y, names, notes = labels_of(arrays[y_name], f"{path}: {y_name}", class_names, unlabeled)
-    if len(x) != len(y):
-        raise ValueError(f"{path}: {x_name} has {len(x)} rows and {y_name} has {len(y)}; give one label per row")
-    return PartlyLabeled(x, y, names, [f"row {row}" for row in range(len(y))], tuple(notes))
+    row_names = RowNames("row", range(1, len(x) + 1))
+    if like is None:
+        assert y_name is not None  # checked above
+        y, names, label_notes = labels_of(arrays[y_name], f"{path}: {y_name}", class_names, unlabeled)
+        notes += label_notes
+    else:
+        y, names = np.full(len(x), UNLABELED, np.int64), like.class_names
+        if y_name is not None:
+            texts = label_texts(arrays[y_name], f"{path}: {y_name}", class_names or like.counted_names, unlabeled)
+            y = like.labels(texts, f"{path}: {y_name}", row_names, unlabeled)
+        if like.image_shape is not None and not isinstance(x, Table) and x.ndim == 4:
+            x = resized(x, like.image_shape)
+    ids, id_notes = identifiers(None if id is None else [str(value) for value in arrays[id].tolist()], str(path))
+    return PartlyLabeled(x, y, names, row_names, (*notes, *id_notes), row_names.numbers, ids, id)
 
 
 def labels_of(
@@ -52,17 +77,24 @@ def labels_of(
 
     Numbers count the classes from 0 if `class_names` is given. Error messages begin with `where`.
     """
+    names = None if class_names is None else [str(name) for name in class_names]
+    return encode_labels(label_texts(y, where, names, unlabeled), where, names, unlabeled=unlabeled)
+
+
+def label_texts(
+    y: npt.NDArray[Any], where: str, class_names: Sequence[str] | None, unlabeled: Collection[str]
+) -> list[str | None]:
+    """Return labels of any type as texts, None if there is no label; the arguments are those of `labels_of`."""
     if y.ndim != 1:
         raise ValueError(f"{where} has shape {y.shape}; give one label per row")
     if y.dtype == object and all(value is None or _is_number(value) for value in y):
         y = y.astype(np.float64)  # None becomes NaN
     texts = [_text(value) for value in y.tolist()]
-    names = None if class_names is None else [str(name) for name in class_names]
-    if names is not None and y.dtype.kind in "iuf":
+    if class_names is not None and y.dtype.kind in "iuf":
         is_label = np.array([text is not None and text not in unlabeled for text in texts], bool)
-        numbers = class_labels(np.where(is_label, y, 0), where, len(names))
-        texts = [names[number] if known else None for number, known in zip(numbers, is_label, strict=True)]
-    return encode_labels(texts, where, names, unlabeled=unlabeled)
+        numbers = class_labels(np.where(is_label, y, 0), where, len(class_names))
+        texts = [str(class_names[number]) if known else None for number, known in zip(numbers, is_label, strict=True)]
+    return texts
 
 
 def tensor_of(x: npt.NDArray[Any]) -> torch.Tensor:
@@ -76,12 +108,19 @@ def tensor_of(x: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(x)
 
 
-def _samples_or_table(x: npt.NDArray[Any], name: str) -> npt.NDArray[Any] | Table:
-    """Return checked samples, as a table if some features are missing (NaN)."""
-    if x.ndim != 2 or x.dtype.kind != "f" or not np.isnan(x).any():
-        return samples(x, name)
-    samples(np.where(np.isnan(x), 0, x), name)  # checks the features that are not missing
-    return Table.of_numbers(x.astype(np.float64))
+def _samples_or_table(x: npt.NDArray[Any], name: str) -> tuple[npt.NDArray[Any] | Table, list[str]]:
+    """Return checked samples, as a table if some features are missing, infinite or too large, and notes on these."""
+    if x.ndim != 2 or x.dtype.kind not in "iuf" or not x.size:
+        return samples(x, name), []
+    is_finite = np.isfinite(x)
+    largest = np.max(np.abs(x, dtype=np.float64), initial=0, where=is_finite)
+    if is_finite.all() and largest <= LARGE_NUMBER:
+        return samples(x, name), []
+    numbers = x.astype(np.float64)
+    notes = [
+        f"{name}[:, {column}] {note}" for column in range(x.shape[1]) for note in notes_on_numbers(numbers[:, column])
+    ]
+    return Table.of_numbers(without_infinity(numbers)), notes
 
 
 def _one_of(names: Sequence[str], arrays: dict[str, npt.NDArray[Any]], path: Path) -> str | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
+
 from mnar.datasets.user_files.image_cache import load_images
 from mnar.datasets.user_files.image_files import FORMATS, images_under
 from mnar.datasets.user_files.label_values import encode_labels
+from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.partly_labeled import PartlyLabeled
 from mnar.types import OnProgress
 
@@ -19,11 +22,13 @@ def read_class_folders(
     *,
     unlabeled: Collection[str] = (),
     size: int | tuple[int, int] | None = None,
+    like: ModelInputs | None = None,
     progress: OnProgress | None = None,
 ) -> PartlyLabeled:
     """Read the images. The classes are in the order of their folders' names; an empty folder is a class without labels.
 
     `unlabeled` are further folders whose images have no label. `size` and `progress` are those of `load_images`.
+    `like` is a trained model, whose classes and image shape the data take; then every image may have a label.
     """
     folder = Path(folder)
     paths = images_under(folder)
@@ -37,7 +42,7 @@ def read_class_folders(
             )
     folders = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     class_names = [name for name in folders if not _is_unlabeled(name, unlabeled)]
-    if class_names == folders:
+    if class_names == folders and like is None:
         raise ValueError(
             f"{folder} has the class folders {', '.join(folders)} and no {'/, '.join(UNLABELED_FOLDERS)}/: "
             "this is plain supervised learning; put the unlabelled images into a folder with one of these names, or "
@@ -45,10 +50,15 @@ def read_class_folders(
         )
 
     labels = [None if _is_unlabeled(class_of[path], unlabeled) else class_of[path] for path in paths]
-    y, known_names, notes = encode_labels(labels, str(folder), class_names)
-    images = load_images(paths, root=folder, size=size, progress=progress)
-    row_names = [path for path, readable in zip(paths, images.readable, strict=True) if readable]
-    return PartlyLabeled(images.x, y[images.readable], known_names, row_names, (*notes, *images.notes))
+    if like is None:
+        y, known_names, notes = encode_labels(labels, str(folder), class_names)
+    else:
+        y, known_names, notes = like.labels(labels, str(folder), paths, unlabeled), like.class_names, []
+    shape = None if like is None else like.image_shape
+    images = load_images(paths, root=folder, size=size, shape=shape, progress=progress)
+    kept = np.flatnonzero(images.readable)
+    row_names = [paths[row] for row in kept]
+    return PartlyLabeled(images.x, y[kept], known_names, row_names, (*notes, *images.notes), kept + 1)
 
 
 def _is_unlabeled(name: str, unlabeled: Collection[str]) -> bool:

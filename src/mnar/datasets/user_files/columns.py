@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mnar.datasets.user_files.csv_file import read_csv
+from mnar.datasets.user_files.csv_columns import CodedTexts, number, read_csv_columns
 from mnar.datasets.user_files.label_values import is_missing_feature
+from mnar.datasets.user_files.partly_labeled import RowNames
+from mnar.types import OnProgress
 
 PARQUET = (".parquet", ".pq")
-Cells = npt.NDArray[Any] | Sequence[str | None]  # numbers, or text
+Cells = npt.NDArray[Any] | CodedTexts | Sequence[str | None]  # numbers, or text
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Columns:
     where: str  # the file; error messages begin with it
     cells: dict[str, Cells]
     row_names: Sequence[str]
-    lines: Sequence[int] | None = None  # the line of each row in the file
+    row_numbers: Sequence[int] | npt.NDArray[np.int64]  # from 1, without the header
     decimal_comma: bool = False
     categories: frozenset[str] = frozenset()  # columns in which a number is a name
     notes: list[str] = field(default_factory=list)
@@ -46,69 +48,63 @@ class Columns:
     def text(self, name: str) -> Sequence[str | None]:
         """Return the cells of a column as text."""
         cells = self.cells[name]
+        if isinstance(cells, CodedTexts):
+            return cells.cells()
         return [str(number) for number in cells.tolist()] if isinstance(cells, np.ndarray) else cells
 
     def numbers(self, name: str) -> npt.NDArray[np.float64]:
-        """Return a column as numbers: NaN if a cell is missing or infinite. A cell that is no number is an error."""
-        numbers = self._numbers(name)
-        return np.where(np.isfinite(numbers), numbers, np.nan)
-
-    def _numbers(self, name: str) -> npt.NDArray[np.float64]:
+        """Return a column as numbers, NaN if a cell is missing. A cell that is no number is an error."""
         cells = self.cells[name]
         if isinstance(cells, np.ndarray):
-            return cells.astype(np.float64)
+            return np.asarray(cells, np.float64)
         if name in self.categories:
             raise ValueError(f"{self.where}: {name!r} holds categories, not numbers; change the type of the column")
-        value = {}
-        for cell in dict.fromkeys(cells):
-            if cell is None or is_missing_feature(cell):
-                value[cell] = np.nan
-                continue
+        texts, codes = self._coded(name)
+        values = np.empty(len(texts), np.float64)
+        for code, text in enumerate(texts):
             try:
-                value[cell] = _number(cell, self.decimal_comma)
+                values[code] = np.nan if text is None else number(text, self.decimal_comma)
             except ValueError as error:
-                row = self.row_names[cells.index(cell)]
+                row = self.row_names[int(np.argmax(codes == code))]
                 raise ValueError(
-                    f"{self.where}, {row}: {name!r} is {cell!r}, not a number; correct the cell"
+                    f"{self.where}, {row}: {name!r} is {text!r}, not a number; correct the cell"
                 ) from error
-        return np.array([value[cell] for cell in cells], np.float64)
+        return values[codes]
 
     def levels(self, name: str, known: tuple[str, ...] = ()) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
         """Return the code of each cell, -1 if it is missing, and the levels: the texts that the codes stand for.
 
         The levels are those in `known`, then the other texts of the column, sorted.
         """
-        cells = self.text(name)
-        level = {cell: None if is_missing_feature(cell) else str(cell).strip() for cell in dict.fromkeys(cells)}
-        new = {text for text in level.values() if text is not None}.difference(known)
+        texts, codes = self._coded(name)
+        level = [None if text is None or is_missing_feature(text) else text.strip() for text in texts]
+        new = {text for text in level if text is not None}.difference(known)
         levels = (*known, *sorted(new))
-        code = {text: code for code, text in enumerate(levels)}
-        code_of_cell = {cell: -1 if text is None else code[text] for cell, text in level.items()}
-        return np.array([code_of_cell[cell] for cell in cells], np.int64), levels
+        code_of = {text: code for code, text in enumerate(levels)}
+        return np.array([-1 if text is None else code_of[text] for text in level], np.int64)[codes], levels
+
+    def _coded(self, name: str) -> tuple[Sequence[str | None], npt.NDArray[np.int64]]:
+        """Return the different texts of a column in order of appearance, and the position of each cell's text."""
+        cells = self.cells[name]
+        if isinstance(cells, CodedTexts):
+            return cells.texts, cells.codes.astype(np.int64)
+        texts = self.text(name)
+        code_of = {text: code for code, text in enumerate(dict.fromkeys(texts))}
+        return list(code_of), np.fromiter(map(code_of.__getitem__, texts), np.int64, len(texts))
 
 
-def _number(cell: str, decimal_comma: bool) -> float:
-    if "_" in cell:
-        raise ValueError("only Python reads 1_000 as a number")
-    return float(cell.replace(",", ".") if decimal_comma else cell)
+def read_columns(path: Path, *, as_text: Collection[str] = (), progress: OnProgress | None = None) -> Columns:
+    """Read a parquet or CSV file, depending on its suffix.
 
-
-def read_columns(path: Path) -> Columns:
-    """Read a parquet or CSV file, depending on its suffix."""
+    In a CSV file, the cells of the columns in `as_text` are texts, even if all are numbers. A parquet file stores the
+    type of a column.
+    """
     path = Path(path)
-    return _parquet(path) if path.suffix.lower() in PARQUET else _csv(path)
-
-
-def _csv(path: Path) -> Columns:
-    file = read_csv(path)
-    return Columns(
-        where=str(path),
-        cells=dict(zip(file.header, zip(*file.rows, strict=True), strict=True)),
-        row_names=[f"line {line}" for line in file.lines],
-        lines=file.lines,
-        decimal_comma=file.separator == ";",  # spreadsheets that write 3,5 separate the cells by semicolons
-        notes=file.notes,
-    )
+    if path.suffix.lower() in PARQUET:
+        return _parquet(path)
+    file = read_csv_columns(path, as_text=as_text, progress=progress)
+    cells: dict[str, Cells] = {**file.cells}
+    return Columns(str(path), cells, file.row_names, file.row_numbers, file.decimal_comma, notes=file.notes)
 
 
 def _parquet(path: Path) -> Columns:
@@ -116,7 +112,7 @@ def _parquet(path: Path) -> Columns:
         parquet = import_module("pyarrow.parquet")
     except ImportError as error:
         raise ValueError(
-            f"reading {path} needs the package pyarrow: pip install 'mnar[hf]', or save the table as CSV"
+            f"reading {path} needs the package pyarrow: pip install 'mnar[fast]', or save the table as CSV"
         ) from error
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; name a CSV or parquet file")
@@ -124,11 +120,14 @@ def _parquet(path: Path) -> Columns:
         table = parquet.ParquetFile(path).read()
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} is not a complete parquet file ({error}); write the file again") from error
-    return columns_of(table, where=str(path))
+    return columns_of(table, where=str(path), first_row=1)
 
 
-def columns_of(frame: Any, where: str = "the table") -> Columns:
-    """Return the columns of a DataFrame, an Arrow table or a dict of columns."""
+def columns_of(frame: Any, where: str = "the table", first_row: int = 0) -> Columns:
+    """Return the columns of a DataFrame, an Arrow table or a dict of columns.
+
+    Messages count the rows from `first_row`: from 0 in Python, and from 1 in a file.
+    """
     names = list(frame) if isinstance(frame, Mapping) else list(getattr(frame, "column_names", frame.columns))
     for position, name in enumerate(names):
         if name in names[:position]:
@@ -143,7 +142,8 @@ def columns_of(frame: Any, where: str = "the table") -> Columns:
     if num_rows == 0:
         raise ValueError(f"{where} has no rows; give at least one row")
     categories = frozenset(str(name) for name in names if _is_category(frame[name]))
-    return Columns(where, cells, [f"row {row}" for row in range(num_rows)], categories=categories)
+    row_names = RowNames("row", range(first_row, first_row + num_rows))
+    return Columns(where, cells, row_names, range(1, num_rows + 1), categories=categories)
 
 
 def _is_category(column: Any) -> bool:

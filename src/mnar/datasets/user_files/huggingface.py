@@ -11,14 +11,16 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from mnar.datasets.user_files.arrays import labels_of
+from mnar.datasets.user_files.arrays import label_texts, labels_of
+from mnar.datasets.user_files.identifiers import identifiers
 from mnar.datasets.user_files.image_cache import common_shape, height_and_width, in_parallel, unreadable_notes
-from mnar.datasets.user_files.image_decode import Unreadable, decode, quiet_pillow, read_header
+from mnar.datasets.user_files.image_decode import Shape, Unreadable, decode, quiet_pillow, read_header
 from mnar.datasets.user_files.image_store import KnownFile
-from mnar.datasets.user_files.label_values import label_column
+from mnar.datasets.user_files.label_values import label_column, label_names
 from mnar.datasets.user_files.leaks import leaks
-from mnar.datasets.user_files.partly_labeled import PartlyLabeled, Table
-from mnar.datasets.user_files.table import features_of
+from mnar.datasets.user_files.model_inputs import ModelInputs
+from mnar.datasets.user_files.partly_labeled import UNLABELED, PartlyLabeled, RowNames
+from mnar.datasets.user_files.table import features_like, features_of
 
 
 def read_huggingface(
@@ -28,30 +30,71 @@ def read_huggingface(
     ignore: Sequence[str] = (),
     unlabeled: Collection[str] = (),
     size: int | None = None,
+    id: str | None = None,
+    like: ModelInputs | None = None,
 ) -> PartlyLabeled:
     """Read images with labels or, if no column holds images, a table with labels.
 
     `label` is the label column; without it, the reader chooses the only column that can hold labels. Columns in
     `ignore` are left out. None, -1 and the values in `unlabeled` mean "no label". `size` is the height and width of the
-    images.
+    images. `id` is a column that identifies the samples. `like` is a trained model, whose columns, classes and image
+    shape the data take; then the label column may be missing.
     """
     where = "the data set"
     if isinstance(source, str | Path):
         where, source = str(source), _from_disk(Path(source))
-    data = _without(ignore, _one_split(source, where), where)
-    label = _label_column(data, label, where)
-    class_names = getattr(data.features[label], "names", None)
-    y, classes, notes = labels_of(_column(data, label), f"{where}, column {label!r}", class_names, unlabeled)
+    data = _one_split(source, where)
+    ids, notes = identifiers(None if id is None else _texts(data, _existing(id, data.column_names, where)), where)
+    left_out = [name for name in ignore if like is None or name in data.column_names]
+    data = _without([*left_out, *([] if id is None else [id])], data, where)
+    row_names = RowNames("row", range(1, len(data) + 1))
+    y, classes, label_notes, label = _labels(data, label, unlabeled, like, row_names, where)
+    notes += label_notes
     image = _image_column(data, where)
-    row_names = [f"row {row}" for row in range(len(y))]
     if image is None:
         if size is not None:
             raise ValueError(f"{where} has no column of images, but --size applies to images only; leave out --size")
-        table, more_notes = _table(data, label, where)
-        return PartlyLabeled(table, y, classes, row_names, (*notes, *more_notes, *leaks(table, y)))
-    x, is_readable, more_notes = _images(data, image, size, row_names, where)
+        columns = _feature_columns(data, label, where)
+        if like is None:
+            table, more_notes = features_of(columns)
+            more_notes += leaks(table, y)
+        else:
+            table, more_notes = features_like(columns, like.schema), []
+        return PartlyLabeled(table, y, classes, row_names, (*notes, *more_notes), row_names.numbers, ids, id)
+    shape = None if like is None else like.image_shape
+    x, is_readable, more_notes = _images(data, image, size, shape, row_names, where)
     kept = np.flatnonzero(is_readable)
-    return PartlyLabeled(x, y[kept], classes, [row_names[row] for row in kept], (*notes, *more_notes))
+    return PartlyLabeled(
+        x=x,
+        y=y[kept],
+        class_names=classes,
+        row_names=RowNames("row", kept + 1),
+        notes=(*notes, *more_notes),
+        row_numbers=kept + 1,
+        ids=None if ids is None else [ids[row] for row in kept],
+        id_name=id,
+    )
+
+
+def _labels(
+    data: Any,
+    label: str | None,
+    unlabeled: Collection[str],
+    like: ModelInputs | None,
+    row_names: Sequence[str],
+    where: str,
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...], list[str], str | None]:
+    """Return class numbers, class names, notes and the label column; data for a trained model need no such column."""
+    if like is not None and label not in data.column_names and (label or not _may_be_labels(data)):
+        note = f"{where}: there is no label column, so no row has a label"
+        return np.full(len(data), UNLABELED, np.int64), like.class_names, [note], None
+    label = _label_column(data, label, where)
+    where = f"{where}, column {label!r}"
+    names = getattr(data.features[label], "names", None)
+    if like is None:
+        return *labels_of(_column(data, label), where, names, unlabeled), label
+    texts = label_texts(_column(data, label), where, names or like.counted_names, unlabeled)
+    return like.labels(texts, where, row_names, unlabeled), like.class_names, [], label
 
 
 def _from_disk(folder: Path) -> Any:
@@ -95,7 +138,17 @@ def _label_column(data: Any, label: str | None, where: str) -> str:
     names: list[str] = data.column_names
     if label is not None:
         return _existing(label, names, where)
-    return label_column(names, where, [name for name in names if hasattr(data.features[name], "names")])
+    return label_column(names, where, _columns_of_classes(data))
+
+
+def _may_be_labels(data: Any) -> list[str]:
+    """Return the columns that may hold the labels."""
+    return label_names(data.column_names) or _columns_of_classes(data)
+
+
+def _columns_of_classes(data: Any) -> list[str]:
+    """Return the columns that have class names."""
+    return [name for name in data.column_names if hasattr(data.features[name], "names")]
 
 
 def _image_column(data: Any, where: str) -> str | None:
@@ -126,8 +179,13 @@ def _column(data: Any, name: str) -> npt.NDArray[Any]:
     return np.array([*data[name], None], object)[:-1]
 
 
-def _table(data: Any, label: str, where: str) -> tuple[Table, list[str]]:
-    """Return all columns but the label as a table, and notes on columns that were left out."""
+def _texts(data: Any, name: str) -> list[str | None]:
+    """Return a column as texts, None if a cell is missing."""
+    return [None if value is None else str(value) for value in _column(data, name)]
+
+
+def _feature_columns(data: Any, label: str | None, where: str) -> dict[str, Any]:
+    """Return all columns but the label."""
     columns: dict[str, Any] = {}
     for name in data.column_names:
         names = getattr(data.features[name], "names", None)
@@ -140,7 +198,7 @@ def _table(data: Any, label: str, where: str) -> tuple[Table, list[str]]:
             columns |= _columns_of_vectors(name, values, where)
         else:
             columns[name] = values
-    return features_of(columns)
+    return columns
 
 
 def _columns_of_vectors(name: str, vectors: list[Any], where: str) -> dict[str, npt.NDArray[np.float64]]:
@@ -156,11 +214,12 @@ def _columns_of_vectors(name: str, vectors: list[Any], where: str) -> dict[str, 
 
 
 def _images(
-    data: Any, image: str, size: int | None, row_names: list[str], where: str
+    data: Any, image: str, size: int | None, fixed_shape: Shape | None, row_names: Sequence[str], where: str
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], list[str]]:
     """Decode the images in memory, as `load_images` decodes files.
 
-    Return the images that can be read, whether the image of each row can be read, and notes.
+    `fixed_shape` replaces the shape that the images would get. Return the images that can be read, whether the image of
+    each row can be read, and notes.
     """
     feature = data.features[image]
     if type(feature).__name__ == "Image":
@@ -173,6 +232,8 @@ def _images(
     with quiet_pillow():
         looked_at = dict(zip(row_names, in_parallel(_look_at_file, files()), strict=True))
         shape, notes = common_shape(looked_at, height_and_width(size), Path(where))
+        if fixed_shape is not None:
+            shape, notes = fixed_shape, []
 
         def image_or_problem(file: Any) -> npt.NDArray[np.uint8] | str:
             try:

@@ -58,13 +58,15 @@ def load_images(
     root: Path,
     size: int | tuple[int, int] | None = None,
     decoder: Decoder | None = None,
+    shape: Shape | None = None,
     progress: OnProgress | None = None,
 ) -> Images:
     """Load all images that can be read as one array, with notes on resized, converted and unreadable images.
 
     `paths` are relative to `root`. `size` is a side or (height, width). Without it, images keep their size if all have
     the same one of at most 128 pixels per side; otherwise they become 64×64. They are grey if all are grey, else RGB.
-    `decoder` replaces the usual decoder, `image_decode.decode`.
+    `decoder` replaces the usual decoder, `image_decode.decode`. `shape` fixes the number
+    of channels, the height and the width, for a model that was trained on such images.
     The cache is the folder .mnar-cache in `root`, or a folder in the user's cache folder if `root` cannot be written.
     `progress(done, total)` counts each image twice: when its file is looked at, and when it is decoded.
     """
@@ -72,6 +74,10 @@ def load_images(
         raise ValueError(f"{Counter(paths).most_common(1)[0][0]} is listed twice; list each image once")
     requested_size = height_and_width(size)
     decoder = decoder or Decoder("", decode)
+    if shape is not None:
+        num_channels, *requested = shape
+        requested_size = height_and_width((requested[0], requested[1]))
+        decoder = Decoder(f"channels-{num_channels}", decode, num_channels)
     root = Path(root).resolve()
     report = progress or (lambda done, total: None)
     with _locked_cache_folder(root) as folder, quiet_pillow():

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path, PureWindowsPath
 
+import numpy as np
+
 from mnar.datasets.user_files.csv_file import CsvFile, read_csv
-from mnar.datasets.user_files.image_cache import load_images
+from mnar.datasets.user_files.identifiers import identifiers
+from mnar.datasets.user_files.image_cache import MAX_FILES_IN_NOTE, load_images
 from mnar.datasets.user_files.image_files import images_under, refuse_link_out
-from mnar.datasets.user_files.label_values import encode_labels, is_missing, label_column
+from mnar.datasets.user_files.label_values import encode_labels, is_missing, label_column, label_names
+from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.partly_labeled import PartlyLabeled
 from mnar.types import OnProgress
 
@@ -22,6 +26,8 @@ def read_image_csv(
     label: str | None = None,
     unlabeled: Collection[str] = (),
     size: int | tuple[int, int] | None = None,
+    id: str | None = None,
+    like: ModelInputs | None = None,
     progress: OnProgress | None = None,
 ) -> PartlyLabeled:
     """Read all images in the folder. An image without a label in the CSV file, or without a row there, is unlabelled.
@@ -29,24 +35,51 @@ def read_image_csv(
     Given the folder, the reader takes labels.csv or the only CSV file in it. Paths in the CSV file are relative to the
     folder of the file. A file classes.txt in the folder, with one name per line, fixes the classes and their order; it
     may name classes that have no label yet. `label` is the column of labels, and `unlabeled` are further texts in that
-    column that mean "no label". `size` and `progress` are those of `load_images`.
+    column that mean "no label". `size` and `progress` are those of `load_images`. `id` is a column that identifies the
+    images. `like` is a trained model, whose classes and image shape the data take; then the label column may be
+    missing. The row number of an image without a row is 0.
     """
     folder, csv_path = _folder_and_csv(Path(folder_or_csv))
-    paths = images_under(folder)
+    in_folder = images_under(folder)
     table = read_csv(csv_path)
-    class_names = _class_names(folder / CLASSES)
-    label_texts = table.column(label or label_column(table.header, str(csv_path)))
-    labels = _labels_by_path(
-        table, label_texts, folder, set(paths), lambda text: not is_missing(text, class_names or (), unlabeled)
+    class_names = _class_names(folder / CLASSES) if like is None else like.class_names
+    label_cells = _label_cells(table, label, like)
+    rows, path_notes = _rows_by_path(table, folder, set(in_folder))
+    cell_of_row = _one_cell_per_path(
+        table, rows, label_cells, lambda text: not is_missing(text, class_names or (), unlabeled)
     )
 
-    paths = sorted(labels.keys() | paths)
-    values = [labels[path][0] if path in labels else None for path in paths]
-    lines = [labels[path][1] if path in labels else 0 for path in paths]
-    y, known_names, notes = encode_labels(values, str(csv_path), class_names, lines=lines, unlabeled=unlabeled)
-    images = load_images(paths, root=folder, size=size, progress=progress)
-    row_names = [path for path, readable in zip(paths, images.readable, strict=True) if readable]
-    return PartlyLabeled(images.x, y[images.readable], known_names, row_names, (*table.notes, *notes, *images.notes))
+    paths = sorted(rows.keys() | in_folder)
+    row_of = [cell_of_row.get(path) for path in paths]
+    values = [None if row is None else label_cells[row] for row in row_of]
+    row_names = ["" if row is None else table.row_names[row] for row in row_of]
+    if like is None:
+        try:
+            y, known_names, notes = encode_labels(
+                values, str(csv_path), class_names, row_names=row_names, unlabeled=unlabeled
+            )
+        except ValueError as error:  # the missing images may be the reason
+            raise ValueError(". ".join([str(error), *path_notes])) from error
+    else:
+        y, known_names, notes = like.labels(values, str(csv_path), row_names, unlabeled), like.class_names, []
+    shape = None if like is None else like.image_shape
+    images = load_images(paths, root=folder, size=size, shape=shape, progress=progress)
+    kept = np.flatnonzero(images.readable)
+    kept_rows = [row_of[place] for place in kept]
+    ids, id_notes = None, list[str]()
+    if id is not None:
+        cells = table.column(id)
+        ids, id_notes = identifiers(["" if row is None else cells[row] for row in kept_rows], str(csv_path))
+    return PartlyLabeled(
+        x=images.x,
+        y=y[kept],
+        class_names=known_names,
+        row_names=[paths[place] for place in kept],
+        notes=(*table.notes, *path_notes, *notes, *images.notes, *id_notes),
+        row_numbers=[0 if row is None else table.row_numbers[row] for row in kept_rows],
+        ids=ids,
+        id_name=id,
+    )
 
 
 def _folder_and_csv(source: Path) -> tuple[Path, Path]:
@@ -79,23 +112,54 @@ def _class_names(path: Path) -> tuple[str, ...] | None:
     return names
 
 
-def _labels_by_path(
-    table: CsvFile, label_texts: list[str], folder: Path, images: set[str], is_label: Callable[[str], bool]
-) -> dict[str, tuple[str, int]]:
-    """Return, for each path in the table, its label and the line of the label. `images` are the paths in the folder."""
-    path_texts = table.column(_path_column(table))
-    labels: dict[str, tuple[str, int]] = {}
-    for path_text, label, line in zip(path_texts, label_texts, table.lines, strict=True):
-        path = _path_within(folder, path_text.strip(), images, f"{table.path}, line {line}: ")
-        earlier, earlier_line = labels.get(path, ("", 0))
-        if not is_label(earlier):
-            labels[path] = label, line
-        elif is_label(label) and label.strip() != earlier.strip():
-            raise ValueError(
-                f"{table.path}, line {line}: {path} is {label.strip()!r} here and {earlier.strip()!r} in line "
-                f"{earlier_line}; keep one of the two labels"
-            )
-    return labels
+def _label_cells(table: CsvFile, label: str | None, like: ModelInputs | None) -> list[str]:
+    """Return the cells of the label column. Data for a trained model need no such column."""
+    if like is not None and (label not in table.header if label else not label_names(table.header)):
+        return [""] * len(table.rows)
+    return table.column(label or label_column(table.header, str(table.path)))
+
+
+def _rows_by_path(table: CsvFile, folder: Path, images: set[str]) -> tuple[dict[str, list[int]], list[str]]:
+    """Return the rows that name each image, and a note on missing images. `images` are the paths in the folder."""
+    rows: dict[str, list[int]] = {}
+    missing = []
+    for row, path_text in enumerate(table.column(_path_column(table))):
+        path = _path_within(folder, path_text.strip(), images, f"{table.path}, {table.row_names[row]}: ")
+        if path is None:
+            missing.append(f"{path_text.strip()!r} in {table.row_names[row]}")
+        else:
+            rows.setdefault(path, []).append(row)
+    if missing and not rows:
+        raise FileNotFoundError(
+            f"{table.path}: none of its {len(missing):,} images exists, such as {missing[0]}; write paths relative to "
+            f"{folder}, which holds {len(images):,} images"
+        )
+    if not missing:
+        return rows, []
+    listed = ", ".join(missing[:MAX_FILES_IN_NOTE])
+    more = f" and {len(missing) - MAX_FILES_IN_NOTE:,} more" if len(missing) > MAX_FILES_IN_NOTE else ""
+    return rows, [
+        f"{table.path}: {len(missing):,} images do not exist and are left out: {listed}{more}; write paths relative to "
+        f"{folder}"
+    ]
+
+
+def _one_cell_per_path(
+    table: CsvFile, rows: dict[str, list[int]], labels: list[str], is_label: Callable[[str], bool]
+) -> dict[str, int]:
+    """Return the row that gives each image its label. Two rows with different labels are an error."""
+    chosen = {}
+    for path, rows_of_path in rows.items():
+        labeled = [row for row in rows_of_path if is_label(labels[row])]
+        chosen[path] = (labeled or rows_of_path)[0]
+        for row in labeled[1:]:
+            label, earlier = labels[row].strip(), labels[labeled[0]].strip()
+            if label != earlier:
+                raise ValueError(
+                    f"{table.path}, {table.row_names[row]}: {path} is {label!r} here and {earlier!r} in "
+                    f"{table.row_names[labeled[0]]}; keep one of the two labels"
+                )
+    return chosen
 
 
 def _path_column(table: CsvFile) -> str:
@@ -109,8 +173,11 @@ def _path_column(table: CsvFile) -> str:
     return found[0]
 
 
-def _path_within(folder: Path, text: str, images: set[str], where: str) -> str:
-    """Return a path in the CSV file relative to `folder`, with forward slashes. A path out of it is an error."""
+def _path_within(folder: Path, text: str, images: set[str], where: str) -> str | None:
+    """Return a path in the CSV file relative to `folder`, with forward slashes, or None if there is no such file.
+
+    A path that leads out of the folder is an error.
+    """
     if text in images:
         return text
     path = Path(text if Path(text).is_absolute() else text.replace("\\", "/"))
@@ -123,7 +190,5 @@ def _path_within(folder: Path, text: str, images: set[str], where: str) -> str:
     if name not in images:
         refuse_link_out(folder / path, folder, where)
         if not (folder / path).is_file():
-            raise FileNotFoundError(
-                f"{where}{text!r} does not exist; write paths relative to {folder}, which holds {len(images):,} images"
-            )
+            return None
     return name

@@ -67,6 +67,22 @@ def decode(file: IO[bytes] | Path, shape: Shape) -> npt.NDArray[np.uint8]:
         return pixels[None] if num_channels == 1 else pixels.transpose(2, 0, 1)
 
 
+def resized(images: npt.NDArray[np.uint8], shape: Shape) -> npt.NDArray[np.uint8]:
+    """Return images [n, channels, height, width] with another shape, made as `decode` makes it."""
+    from PIL import Image, ImageOps
+
+    if images.shape[1:] == shape:
+        return images
+    num_channels, height, width = shape
+    result = np.empty((len(images), *shape), np.uint8)
+    for row, pixels in enumerate(images):
+        image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+        image = image.convert("L" if num_channels == 1 else "RGB")
+        fitted = np.asarray(image if image.size == (width, height) else ImageOps.fit(image, (width, height)))
+        result[row] = fitted[None] if num_channels == 1 else fitted.transpose(2, 0, 1)
+    return result
+
+
 @contextmanager
 def quiet_pillow() -> Iterator[None]:
     """Suppress Pillow's warnings about odd files: a note lists the unreadable ones. Use it in the main thread only."""

@@ -12,6 +12,7 @@ from mnar.datasets.user_files.partly_labeled import UNLABELED, Table
 
 SUSPICIOUS = 0.99  # balanced accuracy of a guess from one column alone
 MIN_ROWS = 10  # a class with fewer rows does not count: among twenty features, one separates it by chance
+MAX_ROWS = 20_000  # of the labelled rows and of the others; a random sample of so many rows shows a leak as well
 MAX_GUESSED_VALUES = 200  # a numeric column with more different values is cut into ranges only
 
 Codes = npt.NDArray[np.int64]
@@ -20,6 +21,9 @@ Numbers = npt.NDArray[np.float64]
 
 def leaks(table: Table, y: npt.NDArray[np.int64]) -> list[str]:
     """Return one note per suspicious column. Each note begins with "leak?"."""
+    rows = _sample(y)
+    if len(rows) < len(y):
+        table, y = table.rows(rows), y[rows]
     is_labeled = y != UNLABELED
     label = _Target.of(y, is_labeled)
     has_label = _Target.of(is_labeled.astype(np.int64), np.ones_like(is_labeled))
@@ -38,6 +42,13 @@ def leaks(table: Table, y: npt.NDArray[np.int64]) -> list[str]:
                 "ignore this column if it was filled in together with the label"
             )
     return notes
+
+
+def _sample(y: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Draw at most MAX_ROWS of the labelled rows and as many of the others, always the same ones."""
+    rng = np.random.default_rng(0)
+    parts = [np.flatnonzero(y != UNLABELED), np.flatnonzero(y == UNLABELED)]
+    return np.concatenate([rows if len(rows) <= MAX_ROWS else rng.choice(rows, MAX_ROWS, False) for rows in parts])
 
 
 def _columns(table: Table) -> Iterator[tuple[str, Numbers | None, Codes | None]]:
@@ -94,6 +105,9 @@ def _ranges(values: Numbers, classes: Codes, num_ranges: int) -> Codes:
     """Cut the values into the ranges that separate the classes best; missing values join the range that suits best."""
     from sklearn.tree import DecisionTreeClassifier
 
+    # The tree reads float32, in which large numbers are infinite. Ranks are as good, because only the order counts.
+    ranks = np.unique(values, return_inverse=True)[1].astype(np.float32)
+    ranks[np.isnan(values)] = np.nan
     tree = DecisionTreeClassifier(max_leaf_nodes=num_ranges, class_weight="balanced", random_state=0)
-    leaves: Codes = tree.fit(values[:, None], classes).apply(values[:, None])
+    leaves: Codes = tree.fit(ranks[:, None], classes).apply(ranks[:, None])
     return leaves

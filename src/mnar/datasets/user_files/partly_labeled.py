@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,30 @@ def unnamed_columns(num_columns: int) -> tuple[str, ...]:
     return tuple(f"x{column}" for column in range(num_columns))
 
 
+class RowNames(Sequence[str]):
+    """The names of numbered rows, e.g. "line 2", "line 3". A million names as texts would take 60 MB."""
+
+    def __init__(self, word: str, numbers: Sequence[int] | npt.NDArray[np.int64]) -> None:
+        self.word, self.numbers = word, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> RowNames: ...
+    def __getitem__(self, row: int | slice) -> str | RowNames:
+        if isinstance(row, slice):
+            return RowNames(self.word, self.numbers[row])
+        return f"{self.word} {self.numbers[row]}"
+
+
 class PartlyLabeled(NamedTuple):
     """Samples, of which some have a label."""
 
@@ -49,6 +73,9 @@ class PartlyLabeled(NamedTuple):
     class_names: tuple[str, ...]  # includes classes that have no label yet
     row_names: Sequence[str]  # how messages and result files call a sample: its path, or its line
     notes: tuple[str, ...] = ()  # what was left out, guessed, or looks odd, in words
+    row_numbers: Sequence[int] | npt.NDArray[np.int64] = ()  # [n] rows of the file from 1, without header; 0: no row
+    ids: Sequence[str] | None = None  # [n] the cells of the id column, if the user named one
+    id_name: str | None = None  # the name of that column
 
     @property
     def kind(self) -> Literal["images", "features", "table"]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from math import ceil
+from math import ceil, floor, log2
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from mnar.datasets.user_files.partly_labeled import Table
 
 MAX_DEVIATIONS = 10.0  # numbers are clipped at this many standard deviations
+LARGE_NUMBER = 1e100
 MIN_ROWS = 5  # a level with fewer rows gets no column of its own; in a small table, one row in twenty suffices
 MAX_COLUMNS = 50  # one-hot columns per categorical feature; its rarer levels share one more column, "other"
 MAX_LEVELS = 254  # levels that trees distinguish: HistGradientBoosting allows 255, and "other" is the last
@@ -112,7 +113,8 @@ class TableEncoder:
         """Yield the name and the values of each encoded column. This method alone decides their order."""
         for j, name in enumerate(self.numeric_names):
             is_missing = np.isnan(numeric[:, j])
-            standardised = (numeric[:, j] - self.means[j]) / self.stds[j]
+            with np.errstate(over="ignore"):  # a difference beyond float64 becomes infinite, and is clipped
+                standardised = (numeric[:, j] - self.means[j]) / self.stds[j]
             yield name, np.where(is_missing, 0, np.clip(standardised, -MAX_DEVIATIONS, MAX_DEVIATIONS))
             if self.numeric_had_missing[j]:
                 yield f"{name} (missing)", is_missing
@@ -126,15 +128,18 @@ class TableEncoder:
                 yield f"{name} (missing)", codes[:, j] < 0
 
     def _numbers_and_codes(self, table: Table) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return the numbers, and codes into `levels`: -1 if missing, and the number of levels for any other level."""
+        """Return the numbers, and codes into `levels`: -1 if missing, and the number of levels for "other"."""
         _check_columns(self.numeric_names, table.numeric_names, table.categorical_names, "numbers")
         _check_columns(self.categorical_names, table.categorical_names, table.numeric_names, "text")
-        numeric = table.numeric[:, [table.numeric_names.index(name) for name in self.numeric_names]]
+        numeric = table.numeric
+        if table.numeric_names != self.numeric_names:  # otherwise a large table would be copied
+            numeric = numeric[:, [table.numeric_names.index(name) for name in self.numeric_names]]
         codes = np.empty((len(table), len(self.categorical_names)), np.int64)
         for j, (name, levels) in enumerate(zip(self.categorical_names, self.levels, strict=True)):
             k = table.categorical_names.index(name)
             position = {level: code for code, level in enumerate(levels)}
-            new_code = [position.get(level, len(levels)) for level in table.categories[k]]
+            unknown = len(levels) if self.had_others[j] else -1  # -1: no row had "other" when the encoder was fitted
+            new_code = [position.get(level, unknown) for level in table.categories[k]]
             codes[:, j] = np.array([*new_code, -1])[table.categorical[:, k]]  # the code -1 reads the last entry, -1
         return numeric, codes
 
@@ -143,7 +148,11 @@ def _mean_and_std(values: npt.NDArray[np.float64]) -> tuple[float, float]:
     """Return mean and standard deviation, with 1 instead of a standard deviation of 0."""
     if len(values) == 0:
         return 0.0, 1.0
-    return float(values.mean()), float(values.std()) or 1.0
+    # The sum of the squares of numbers beyond 1e100 could overflow. A power of two scales without rounding.
+    largest = float(np.abs(values).max())
+    scale = 2.0 ** floor(log2(largest)) if largest > LARGE_NUMBER else 1.0
+    scaled = values / scale if scale > 1 else values
+    return float(scaled.mean()) * scale, float(scaled.std()) * scale or 1.0
 
 
 def _check_columns(wanted: tuple[str, ...], present: tuple[str, ...], other: tuple[str, ...], kind: str) -> None:

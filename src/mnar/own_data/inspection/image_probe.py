@@ -13,7 +13,9 @@ trainings and five passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,20 +32,44 @@ THRESHOLD = 1.0
 CONTRAST_FLOOR = 10.0  # squared grey levels, added to the variance of a window; it limits the noise of flat windows
 WHITENING_FLOOR = 0.1  # added to the variance of each direction before whitening
 IMAGES_AT_A_TIME = 200
+Images = npt.NDArray[np.uint8]
 
 
-def patch_features(
-    images: npt.NDArray[np.uint8], rows: npt.NDArray[np.integer], *, seed: int = 0
-) -> npt.NDArray[np.float32]:
+@dataclass(frozen=True)
+class PatchFilters:
+    """Filters that were cut from images, and that compute features of any images of the same size and channels."""
+
+    filters: Tensor  # [f, c, side, side]
+    offset: Tensor  # [f] is subtracted from the responses
+
+    @classmethod
+    def fit(cls, images: Images, rows: npt.NDArray[np.integer], *, seed: int = 0) -> Self:
+        """Cut the filters from the given rows of `images` [n, c, h, w], which may be memory-mapped."""
+        some = np.sort(np.random.default_rng(seed).permutation(rows)[:NUM_IMAGES])
+        return cls(*_whitened_patches(torch.cat(list(_shrunk_batches(images, some))), seed))
+
+    def features(self, images: Images, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+        """Return features [rows, d] of the given rows of `images`."""
+        parts = [_averaged_responses(batch, self.filters, self.offset) for batch in _shrunk_batches(images, rows)]
+        array: npt.NDArray[np.float32] = torch.cat(parts).numpy()
+        return array
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays from which `from_arrays` makes equal filters."""
+        return {"filters": self.filters.numpy(), "offset": self.offset.numpy()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Return the filters whose `arrays()` are given."""
+        return cls(torch.tensor(arrays["filters"]), torch.tensor(arrays["offset"]))
+
+
+def patch_features(images: Images, rows: npt.NDArray[np.integer], *, seed: int = 0) -> npt.NDArray[np.float32]:
     """Return features [rows, d] of the given rows of `images` [n, c, h, w], which may be memory-mapped."""
-    some = np.sort(np.random.default_rng(seed).permutation(rows)[:NUM_IMAGES])
-    filters, offset = _whitened_patches(torch.cat(list(_shrunk_batches(images, some))), seed)
-    features = [_averaged_responses(batch, filters, offset) for batch in _shrunk_batches(images, rows)]
-    array: npt.NDArray[np.float32] = torch.cat(features).numpy()
-    return array
+    return PatchFilters.fit(images, rows, seed=seed).features(images, rows)
 
 
-def _shrunk_batches(images: npt.NDArray[np.uint8], rows: npt.NDArray[np.integer]) -> Iterator[Tensor]:
+def _shrunk_batches(images: Images, rows: npt.NDArray[np.integer]) -> Iterator[Tensor]:
     """Yield batches of the rows as float32 in 0 to 255, shrunk to LARGEST_SIDE where they are larger."""
     size = tuple(min(side, LARGEST_SIDE) for side in images.shape[2:])
     for batch in np.split(rows, range(IMAGES_AT_A_TIME, len(rows), IMAGES_AT_A_TIME)):

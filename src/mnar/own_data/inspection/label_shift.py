@@ -46,6 +46,15 @@ class Interval(NamedTuple):
     low: Floats
     high: Floats
 
+    def for_bayes_rule(self) -> Floats:
+        """Return class shares that sum to 1 and exclude no class, except those whose share is unknown.
+
+        An estimate of 0 with an interval up to 1 % does not exclude the class, so the ends of the interval count too.
+        """
+        known = np.where(np.isnan(self.shares), 0, (self.low + 2 * self.shares + self.high) / 4)
+        relative: Floats = known / known.sum()
+        return relative
+
 
 class PoolShares(NamedTuple):
     """Both estimates of the class shares of the pool."""

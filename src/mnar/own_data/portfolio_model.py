@@ -1,0 +1,102 @@
+"""model.safetensors of a portfolio run: the fitted members, their weights, and how samples become their inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+from safetensors.numpy import save as to_safetensors
+
+from mnar.atomic_write import write_atomically
+from mnar.own_data.inputs import ROWS_AT_A_TIME, InputEncoder
+from mnar.own_data.portfolio import Portfolio
+from mnar.own_data.portfolio.member import Arrays, Floats, with_shares
+from mnar.own_data.portfolio.members import FITTED
+from mnar.own_data.portfolio.portfolio import decided
+from mnar.run.file_names import MODEL, resume_command
+from mnar.types import DataSet
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predicted classes, and the probability of the predicted class for samples like those of the pool."""
+
+    labels: npt.NDArray[np.int64]  # [n]
+    confidences: Floats  # [n]
+    decisive_probs: Floats  # [n, k] whose arg-max is the predicted class
+
+
+@dataclass(frozen=True)
+class PortfolioModel:
+    """A portfolio that predicts encoded samples."""
+
+    portfolio: Portfolio
+    encoder: InputEncoder
+
+    def predict(self, x: npt.NDArray[Any]) -> Predictions:
+        """Predict samples: encoded tables as float32 [n, d], images as uint8 [n, channels, height, width]."""
+        portfolio = self.portfolio
+        parts = [
+            portfolio.balanced_probs(self.encoder.inputs(x[i : i + ROWS_AT_A_TIME]))
+            for i in range(0, len(x), ROWS_AT_A_TIME)
+        ]
+        balanced = np.concatenate([np.zeros((0, len(portfolio.shares))), *parts])
+        decisive = decided(balanced, portfolio.shares, portfolio.objective)
+        labels, in_pool = decisive.argmax(1), with_shares(balanced, portfolio.shares)
+        return Predictions(labels, in_pool[np.arange(len(labels)), labels], decisive)
+
+
+def write_portfolio_model(folder: Path, model: PortfolioModel, data: DataSet) -> None:
+    """Write the model file. It contains arrays and JSON, and no code."""
+    portfolio = model.portfolio
+    arrays: Arrays = {"weights": portfolio.weights, "shares": portfolio.shares}
+    arrays |= {f"encoder.{name}": array for name, array in model.encoder.arrays().items()}
+    for number, member in enumerate(portfolio.members):
+        arrays |= {f"member{number}.{name}": array for name, array in member.arrays().items()}
+    metadata = {
+        "input_shape": list(data.train_x.shape[1:]),
+        "class_names": list(data.class_names),
+        "mean": list(data.mean),
+        "std": list(data.std),
+        "encoding": data.encoding,
+        "members": [member.kind for member in portfolio.members],
+        "objective": portfolio.objective,
+    }
+    stored = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_atomically(folder / MODEL, to_safetensors(stored, {"mnar": json.dumps(metadata)}))
+
+
+def read_portfolio_model(folder: Path) -> PortfolioModel:
+    """Read the model file of a finished portfolio run."""
+    path = folder / MODEL
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{folder} is unfinished and has no model yet; finish it with `{resume_command(folder)}`"
+        )
+    try:
+        arrays = load_file(path)
+        with safe_open(path, framework="numpy") as file:
+            metadata = json.loads(file.metadata()["mnar"])
+        members = tuple(
+            FITTED[kind].from_arrays(_below(f"member{number}.", arrays))
+            for number, kind in enumerate(metadata["members"])
+        )
+        encoder = InputEncoder.from_arrays(_below("encoder.", arrays))
+        portfolio = Portfolio(members, arrays["weights"], arrays["shares"], metadata["objective"])
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"the model in {folder} is damaged ({error}); write it again with `{resume_command(folder)}`"
+        ) from error
+    return PortfolioModel(portfolio, encoder)
+
+
+def _below(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
+    """Return the arrays whose name starts with the prefix, without the prefix."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

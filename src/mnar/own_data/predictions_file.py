@@ -1,0 +1,34 @@
+"""predictions.csv: a label and a confidence for every sample without a label."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mnar.atomic_write import write_atomically
+from mnar.types import DataSet
+
+PREDICTIONS = "predictions.csv"
+
+
+def write_predictions_file(
+    folder: Path,
+    data: DataSet,
+    rows: npt.NDArray[Any],
+    labels: npt.NDArray[np.int64],
+    confidences: npt.NDArray[np.float64],
+) -> None:
+    """Write one line for each of the rows: its number in the file, its name or id, the label and the confidence."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["row", data.id_name or "sample", "label", "confidence"])
+    names = data.row_names if data.ids is None else data.ids
+    for row, label, confidence in zip(rows.tolist(), labels.tolist(), confidences.tolist(), strict=True):
+        number = data.row_numbers[row] if len(data.row_numbers) else row + 1
+        writer.writerow([number, names[row], data.class_names[label], f"{confidence:.4f}"])
+    write_atomically(folder / PREDICTIONS, text.getvalue())
