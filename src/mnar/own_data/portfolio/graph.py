@@ -21,12 +21,16 @@ import numpy.typing as npt
 from mnar.own_data.portfolio.member import Arrays, Features, Floats, Inputs, Integers, Samples, normalized
 
 REACH = 0.99
+SAME = 1e-3  # rows at this distance, relative to the farthest neighbour, are equal up to rounding
 FLOOR = 1e-9  # weight added to every class: a row that no label reaches gets equal probabilities
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The rows of the graph with their class probabilities. A new row takes the mean of its nearest rows."""
+    """The rows of the graph with their class probabilities.
+
+    A new row takes the weighted mean of its nearest rows. A row that equals a row of the graph takes its probabilities.
+    """
 
     kind: ClassVar[str] = "graph"
     rows: Features  # [n, d]
@@ -42,6 +46,8 @@ class Graph:
         distance, neighbor = nearest(self.rows, x, self.num_neighbors)
         scale = np.maximum(distance[:, -1:], np.finfo(np.float32).tiny)
         closeness = np.exp(-2 * (distance / scale) ** 2)
+        is_same = distance <= SAME * scale
+        closeness = np.where(is_same.any(1, keepdims=True), is_same, closeness)
         return normalized((closeness[:, :, None] * self.row_probs[neighbor]).sum(1))
 
     def arrays(self) -> Arrays:
