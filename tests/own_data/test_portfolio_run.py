@@ -467,7 +467,7 @@ def test_a_short_time_limit_leaves_out_all_but_the_first_member(source: Path, tm
     outcome = run(source, tmp_path / "run", minutes=1e-9)
     assert outcome.choice.names == ("kernel",)
     _, graph = outcome.choice.members
-    assert re.fullmatch(r"left out: would need \d+ more seconds, but the time is up", graph.remark)
+    assert re.fullmatch(r"left out: would need \d+ more seconds, but only \d+ are left", graph.remark)
     assert not (tmp_path / "run/members/graph.npz").exists()
 
 

@@ -189,7 +189,7 @@ def test_with_no_time_the_first_member_still_gives_a_model() -> None:
     choice = fit_portfolio(samples, [LINEAR, Member("slow", "", slow)], seconds=0.0).choice
     assert choice is not None
     assert choice.names == ("linear",)
-    assert "the time is up" in choice.members[1].remark
+    assert "are left" in choice.members[1].remark
 
 
 def test_labels_without_any_pattern_give_undecided_predictions_and_no_claim() -> None:

@@ -83,13 +83,14 @@ def test_two_copies_of_a_model_make_no_difference() -> None:
     y = np.repeat([0, 1], 500)
     same = two_models(y, 0)[0]
     comparison = compare(same, same, y)
-    assert comparison.verdict == "cannot tell"
+    assert comparison.verdict == "made no difference"
     assert comparison.ratio.value == 1
     assert comparison.balanced_accuracy.value == 0
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"), [(1.1, 1.4, "helped"), (0.7, 0.9, "did harm"), (0.9, 1.2, "cannot tell")]
+    ("low", "high", "verdict"),
+    [(1.1, 1.4, "helped"), (0.7, 0.9, "did harm"), (0.9, 1.2, "cannot tell"), (0.99, 1.01, "made no difference")],
 )
 def test_the_verdict_says_on_which_side_of_1_the_interval_lies(low: float, high: float, verdict: str) -> None:
     comparison = Comparison(Score((low + high) / 2, low, high), Score(0, -1, 1), num_labels=100)

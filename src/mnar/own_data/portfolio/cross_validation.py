@@ -90,6 +90,7 @@ def cross_validate(
     done = 0
     for repeat in range(num_repeats):
         for j in range(folds.num_folds):
+            fit_start = time.monotonic()
             held_out = np.flatnonzero(folds.fold[repeat] == j)
             try:
                 with warnings.catch_warnings():
@@ -103,10 +104,12 @@ def cross_validate(
                 raise LeftOut(f"could not be fitted ({' '.join(str(error).split())})") from error
             done += 1
             on_fold(done, total)
-            elapsed = time.monotonic() - start
-            needed = elapsed / done * (total - done + 1)  # one more fit, to all labels, comes at the end
-            if time.monotonic() + needed > until:
-                raise LeftOut(f"would need {needed:.0f} more seconds, but the time is up")
+            now = time.monotonic()
+            needed = _seconds_needed(now - fit_start, done, folds)
+            # The first fit may be much slower than the others, because it computes what all fits share.
+            if now + (needed if done > 1 else 0) > until:
+                left = max(0.0, until - now)
+                raise LeftOut(f"would need {needed:.0f} more seconds, but only {left:.0f} are left")
             if done == 1 and needed > SLOW:
                 loss = weighted_loss(probs_labeled[0, held_out], folds.y[held_out])
                 if loss > best_first_loss + MUCH_WORSE:
@@ -120,6 +123,14 @@ def cross_validate(
     if not (np.isfinite(probs_labeled).all() and np.isfinite(probs_pool).all()):
         raise LeftOut("predicts values that are not finite numbers")
     return Tried(member.name, member.uses_pool, time.monotonic() - start, probs_labeled, probs_pool)
+
+
+def _seconds_needed(seconds_per_fit: float, done: int, folds: Folds) -> float:
+    """Return the time that a member still needs, with one more fit to all labels at the end."""
+    num_repeats = len(folds.fold)
+    is_slow = seconds_per_fit * folds.num_folds > SLOW / num_repeats  # a slow member has only one repeat
+    num_fits = folds.num_folds * (1 if is_slow else num_repeats)
+    return seconds_per_fit * max(1, num_fits - done + 1)
 
 
 def first_loss(tried: Tried, folds: Folds) -> float:

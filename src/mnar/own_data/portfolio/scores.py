@@ -22,6 +22,7 @@ VERDICT_LEVEL = 0.80
 # A smaller difference of the probability is not worth a claim, and the folds of a cross-validation, which share labels,
 # cannot show it.
 SMALLEST_EFFECT = 0.01
+NO_DIFFERENCE = 0.02  # an interval within 1 plus or minus this shows that there is no difference worth mentioning
 FEWEST_LABELS = 20  # with fewer labels there is no claim
 PSEUDO_LABELS = 3  # the variance within all classes counts as so many labels in the variance of each class
 SMALLEST_VARIANCE = 0.01  # of a difference of log-probabilities; equal models must not look certain
@@ -44,12 +45,15 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """One of "helped", "did harm" and "cannot tell"."""
+        """One of "helped", "did harm", "made no difference" and "cannot tell"."""
         if self.num_labels < FEWEST_LABELS:
             return "cannot tell"
         if self.ratio.low > 1 + SMALLEST_EFFECT:
             return "helped"
-        return "did harm" if self.ratio.high < 1 - SMALLEST_EFFECT else "cannot tell"
+        if self.ratio.high < 1 - SMALLEST_EFFECT:
+            return "did harm"
+        is_near_one = self.ratio.low > 1 - NO_DIFFERENCE and self.ratio.high < 1 + NO_DIFFERENCE
+        return "made no difference" if is_near_one else "cannot tell"
 
 
 def recalls(predicted: Integers, y: Integers, num_classes: int) -> tuple[Floats, Floats]:

@@ -29,8 +29,8 @@ def verdict_text(choice: Choice, counts: Integers, class_names: Sequence[str]) -
     if comparison.verdict == "helped":
         return f"the unlabelled samples helped: {evidence}"
     not_used = "" if choice.uses_pool else "; the chosen model does not use them"
-    if comparison.verdict == "did harm":
-        return f"the unlabelled samples did harm: {evidence}{not_used}"
+    if comparison.verdict in ("did harm", "made no difference"):
+        return f"the unlabelled samples {comparison.verdict}: {evidence}{not_used}"
     few = [name for name, count in zip(class_names, counts, strict=True) if 0 < count < FEW_LABELS]
     remedy = f"; more labels of {', '.join(few[:5])} would tell" if few else "; more labels would tell"
     return f"it cannot be told whether the unlabelled samples helped: {evidence}{not_used}{remedy}"
