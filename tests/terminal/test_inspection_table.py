@@ -109,7 +109,7 @@ def test_the_sentences_say_what_was_found_and_what_to_do() -> None:
     text = text_of(INSPECTION)
     assert "an accuracy of 90.0% and a balanced accuracy of 80.0% (guessing: 50.0%)" in text
     assert "Are labels missing at random? No (p = 0.001). The rows are assumed to be independent." in text
-    assert "Recommended: --learner pseudo_label --guidance simpro, because labels are few." in text
+    assert "For one network: --learner pseudo_label --guidance simpro, because labels are few." in text
     assert "One share cannot be estimated." in text
     assert "Note: a file was skipped." in text
 

@@ -25,7 +25,7 @@ from mnar.run.assemble import (
     pretraining_config,
 )
 from mnar.run.collapse_record import complete_restart, is_restart_due, read_collapses, record_collapse, remedies
-from mnar.run.file_names import CONFIG, LOCK, MODEL, PRETRAINING, STATE, resume_command
+from mnar.run.file_names import CONFIG, LOCK, MODEL, PORTFOLIO, PRETRAINING, STATE, resume_command
 from mnar.run.folder import RunFolder
 from mnar.run.lock import locked
 from mnar.run.model_file import read_weights, write_model
@@ -182,7 +182,7 @@ def trained_network(
 
 
 def _refuse_used(folder: Path) -> None:
-    if (folder / CONFIG).exists():
+    if (folder / CONFIG).exists() or (folder / PORTFOLIO).exists():
         raise FileExistsError(
             f"{folder} already contains a run; continue it with `{resume_command(folder)}`, or choose another --out"
         )

@@ -120,7 +120,10 @@ def sentences_of(inspection: Inspection) -> Iterator[str]:
         yield f"Are labels missing at random? {verdict} (p = {p_value:.2g}). {inspection.at_random.assumptions}"
     if inspection.recommendation is not None:
         learner, guidance = inspection.recommendation.learner, inspection.recommendation.guidance
-        yield f"Recommended: --learner {learner} --guidance {guidance}, because {inspection.recommendation.reason}."
+        yield (
+            "Recommended: `mnar train` without options, which tries several classifiers. For one network: --learner "
+            f"{learner} --guidance {guidance}, because {inspection.recommendation.reason}."
+        )
     for note in inspection.notes:
         yield f"Note: {note}."
 
