@@ -183,10 +183,11 @@ def outcome(job: tuple[Case, Path]) -> Outcome:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--verbose", action="store_true", help="print every run")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, multiprocessing.Pool(arguments.processes) as pool:
-        jobs = [(case, Path(folder)) for case in cases()]
+        jobs = [(case._replace(seed=case.seed + arguments.first_seed - 1), Path(folder)) for case in cases()]
         outcomes = pool.map(outcome, jobs, chunksize=1)
     healthy = {run.case: run for run in outcomes if run.case.factor == 1}
     false_alarms = [run for run in healthy.values() if run.found_at is not None]
