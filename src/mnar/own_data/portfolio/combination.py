@@ -1,8 +1,8 @@
 """Combine the members: a weighted sum of their log-probabilities, with weights from the cross-validation.
 
 The weights are not negative and minimise the log-loss on labels that the members were not fitted to. Every class counts
-the same in this loss (or as its share of the pool, if the user wants accuracy), so a class with few labels is not
-neglected. The sum of the weights acts as a temperature, so the combination is calibrated too.
+the same in this loss, so a class with few labels is not neglected. The sum of the weights acts as a temperature, so the
+combination is calibrated too.
 """
 
 from __future__ import annotations
