@@ -145,7 +145,7 @@ def configured(case: Case, folder: Path) -> tuple[RunConfig, DataSet]:
 
 
 class Alarm:
-    """A `trainer.Recorder` that keeps the first alarm and the last evaluation."""
+    """A `training.Recorder` that keeps the first alarm and the last evaluation."""
 
     stop_requested = False
 

@@ -91,7 +91,7 @@ def keep_random_state(config: RunConfig) -> Iterator[None]:
 
 
 class PrintingRecorder:
-    """A `trainer.Recorder` that writes nothing to disk; with `verbose` it prints the loss at each evaluation."""
+    """A `training.Recorder` that writes nothing to disk; with `verbose` it prints the loss at each evaluation."""
 
     stop_requested = False
 

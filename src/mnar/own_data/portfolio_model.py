@@ -21,6 +21,7 @@ from mnar.own_data.portfolio.member import Arrays, Floats, with_shares
 from mnar.own_data.portfolio.members import FITTED
 from mnar.own_data.portfolio.portfolio import decided
 from mnar.run.file_names import MODEL, resume_command
+from mnar.run.model_file import model_input
 from mnar.types import DataSet
 
 
@@ -61,11 +62,7 @@ def write_portfolio_model(folder: Path, model: PortfolioModel, data: DataSet) ->
     for number, member in enumerate(portfolio.members):
         arrays |= {f"member{number}.{name}": array for name, array in member.arrays().items()}
     metadata = {
-        "input_shape": list(data.train_x.shape[1:]),
-        "class_names": list(data.class_names),
-        "mean": list(data.mean),
-        "std": list(data.std),
-        "encoding": data.encoding,
+        **model_input(data),
         "members": [member.kind for member in portfolio.members],
         "objective": portfolio.objective,
     }

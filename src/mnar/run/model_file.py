@@ -30,18 +30,22 @@ class ModelInput(TypedDict):
     encoding: dict[str, Any] | None  # tables: `TableEncoder.to_dict`
 
 
-def write_model(trainer: Trainer, data: DataSet, folder: Path) -> None:
-    """Write the weights of the evaluated model, and in the metadata what a prediction needs besides the weights."""
-    state = trainer.evaluated_model().state_dict()
-    weights = {name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(state)}
-    metadata = {
+def model_input(data: DataSet) -> ModelInput:
+    """What a model file says about the samples of the data set that the model was trained on."""
+    return {
         "input_shape": list(data.train_x.shape[1:]),
         "class_names": list(data.class_names),
         "mean": list(data.mean),
         "std": list(data.std),
         "encoding": data.encoding,
-        "model": RunFolder(folder).config().to_dict()["model"],
     }
+
+
+def write_model(trainer: Trainer, data: DataSet, folder: Path) -> None:
+    """Write the weights of the evaluated model, and in the metadata what a prediction needs besides the weights."""
+    state = trainer.evaluated_model().state_dict()
+    weights = {name: tensor.cpu().contiguous() for name, tensor in _classifier_weights(state)}
+    metadata = {**model_input(data), "model": RunFolder(folder).config().to_dict()["model"]}
     # A single metadata entry: safetensors writes several entries in random order, and equal runs must give equal files.
     write_atomically(folder / MODEL, to_safetensors(weights, {"mnar": json.dumps(metadata)}))
 

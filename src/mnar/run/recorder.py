@@ -39,7 +39,7 @@ class Display:
 
 
 class RunRecorder:
-    """Writes evaluations, selections, checkpoints and timings to the run folder (a `trainer.Recorder`)."""
+    """Writes evaluations, selections, checkpoints and timings to the run folder (a `training.Recorder`)."""
 
     def __init__(
         self,

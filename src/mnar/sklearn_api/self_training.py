@@ -134,29 +134,8 @@ class GuidedSelfTraining(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         self.num_pseudo_labels_ = np.bincount(used, minlength=len(self.classes_))
 
 
-def self_training(
-    estimator: Any,
-    guidance: str | MakeGuidance = "prg",
-    *,
-    rounds: int = 5,
-    threshold: float = 0.8,
-    balance: bool | None = None,
-    unlabeled: object = -1,
-    random_state: int | np.random.RandomState | None = 0,
-) -> GuidedSelfTraining:
-    """Return a classifier that trains `estimator` by self-training with a guidance.
-
-    `GuidedSelfTraining` describes the options and the attributes of the result.
-    """
-    return GuidedSelfTraining(
-        estimator,
-        guidance,
-        rounds=rounds,
-        threshold=threshold,
-        balance=balance,
-        unlabeled=unlabeled,
-        random_state=random_state,
-    )
+# The public name reads like a verb: `mnar.self_training(classifier, guidance="cadr").fit(X, y)`.
+self_training = GuidedSelfTraining
 
 
 def _has_class_weight(estimator: Any) -> bool:

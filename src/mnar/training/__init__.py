@@ -6,6 +6,7 @@ trainer.py holds the training loop. Everything here works on objects; run/assemb
 from mnar.training.engine import Engine
 from mnar.training.loader import Loader
 from mnar.training.options import EngineOptions, TrainOptions
-from mnar.training.trainer import Interrupted, Recorder, Trainer, train
+from mnar.training.recorder import Recorder
+from mnar.training.trainer import Interrupted, Trainer, train
 
 __all__ = ["Engine", "EngineOptions", "Interrupted", "Loader", "Recorder", "TrainOptions", "Trainer", "train"]

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from mnar.training.meters import Diverged, Meters
 from mnar.training.metrics import recorded_scores
 from mnar.training.optimizer import Average, cosine, make_optimizer, warm_up
 from mnar.training.options import TrainOptions
+from mnar.training.recorder import Recorder
 from mnar.types import DataSet, Selection
 
 NUM_SNAPSHOTS = 20  # evaluations that write matrices to metrics.jsonl; with 100 classes, more would make it large
@@ -32,27 +33,6 @@ NUM_SNAPSHOTS = 20  # evaluations that write matrices to metrics.jsonl; with 100
 
 class Interrupted(RuntimeError):
     """Training stopped on request, after it saved a checkpoint."""
-
-
-class Recorder(Protocol):
-    """Receives what training produces.
-
-    stepped       after every step
-    progress      every `log_every` steps without an evaluation: the means of the logged values
-    evaluation    a line of metrics.jsonl
-    generation    the samples that join the labelled set before generation `number`
-    collapsed     the run does not learn; `what` says what was seen (`train.collapse` is "warn")
-    save          a checkpoint; with `must`, a failure to write it is an error
-    """
-
-    @property
-    def stop_requested(self) -> bool: ...
-    def stepped(self, step: int) -> None: ...
-    def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None: ...
-    def evaluation(self, line: dict[str, Any]) -> None: ...
-    def generation(self, number: int, selection: Selection | None) -> None: ...
-    def collapsed(self, step: int, what: str) -> None: ...
-    def save(self, step: int, state: dict[str, Any], *, must: bool) -> None: ...
 
 
 class Trainer:
