@@ -25,7 +25,7 @@ from tests.support.watching import Watching
 torch.set_num_threads(1)
 
 Configure = Callable[..., RunConfig]
-pytest_plugins = ["tests.bench.benches"]  # its fixtures
+pytest_plugins = ["tests.bench.benches", "tests.trained.runs"]  # their fixtures
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +58,7 @@ def trainer_of(tiny: Configure, digits_data: DataSet) -> Callable[..., Trainer]:
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the report, which takes a second per run; the tests of the command line look at a drawn report."""
     for module in (mnar.report, mnar.bench.parallel, mnar.own_data.train):
-        monkeypatch.setattr(module, "write_run_report", lambda folder: None)
+        monkeypatch.setattr(module, "write_run_report", lambda folder, **options: None)
 
 
 @pytest.fixture(scope="session")

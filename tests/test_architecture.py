@@ -27,12 +27,13 @@ LAYERS = (
     ("run",),
     ("report",),
     ("own_data", "bench", "sklearn_api"),
+    ("trained",),
     ("terminal",),
     ("cli",),
 )
 LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}
-MOST_ENTRIES = 22  # files and folders of src/mnar, so that a newcomer can overlook the package
+MOST_ENTRIES = 23  # files and folders of src/mnar, so that a newcomer can overlook the package
 # Only these modules look up a part by its name: they read configurations, assemble runs, or list parts.
 READERS_OF_TABLES = {"config", "recipes", "run.assemble", "bench", "own_data", "terminal.listing"}
 CLOCKS_THAT_CAN_BE_SET = {

@@ -10,7 +10,7 @@ from typing import Any
 import mnar
 
 # A package stands after those whose names it repeats, so that every name has one home.
-HOMES = ("mnar.guidances", "mnar.learners", "mnar.types", "mnar.sklearn_api")
+HOMES = ("mnar.guidances", "mnar.learners", "mnar.types", "mnar.sklearn_api", "mnar.trained")
 
 
 def names(module_name: str) -> list[str]:

@@ -8,8 +8,11 @@ from mnar.types import Batch, Counts, Split, Step, Task
 
 __version__ = "0.2.0"
 
-# These names need scikit-learn, which takes a second to import, so they are loaded on first use.
-ON_DEMAND = dict.fromkeys(("MNARClassifier", "LabeledOnlyKFold", "self_training"), "mnar.sklearn_api")
+# These names take long to import, the first three because of scikit-learn, so they are loaded on first use.
+ON_DEMAND = {
+    **dict.fromkeys(("MNARClassifier", "LabeledOnlyKFold", "self_training"), "mnar.sklearn_api"),
+    "load": "mnar.trained",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -37,5 +40,6 @@ __all__ = [
     "Step",
     "Supervised",
     "Task",
+    "load",
     "self_training",
 ]

@@ -39,7 +39,8 @@ def test_a_table_is_trained_on_compared_with_the_labels_alone_resumed_and_evalua
     (verdict,) = re.findall("^balanced accuracy .*$", trained.output, re.MULTILINE)
     predictions = (tmp_path / "run/predictions.csv").read_bytes()
     assert len(predictions.split()) == 1 + 2 * sum(TABLE_COUNTS[1]), "a header, then lines such as '6,line 7,cat,0.5'"
-    assert "data:image/svg+xml" in (tmp_path / "run/report.html").read_text()
+    assert "Did the unlabelled samples help?" in (tmp_path / "run/report.html").read_text()
+    assert "data:image/svg+xml" in (tmp_path / "run/training.html").read_text()
 
     (tmp_path / "run/predictions.csv").unlink()
     resumed = mnar("train", "--resume", "run")
@@ -164,7 +165,7 @@ def test_without_options_of_a_network_a_portfolio_is_tried_reported_resumed_and_
     assert lines[-2:] == [f"predicted labels: {run}/predictions.csv", run]
     assert len((tmp_path / run / "predictions.csv").read_text().splitlines()) == 1 + sum(TABLE_COUNTS[1])
     page = (tmp_path / run / "report.html").read_text()
-    assert "data:image/svg+xml" in page
+    assert "Did the unlabelled samples help?" in page
     assert all(name in page for name in ("kernel", "graph", *NAMES))
 
     resumed = mnar("train", "--resume", run)

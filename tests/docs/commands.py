@@ -35,6 +35,12 @@ SMALL: dict[str, tuple[str, ...]] = {
     "bench": (*FEW_STEPS, "--seeds", "1"),
     "bench --show": (),
     "list": (),
+    "features": (),
+    "merge": (),
+    "next": (),
+    "predict": (),
+    "relabel": (),
+    "export": (),
 }
 # Options that only a network has; without them, `mnar train DATA` tries a portfolio.
 OF_A_NETWORK = {"--learner", "--guidance", "--set", "--tensorboard"}
@@ -57,7 +63,21 @@ def _write_survey(path: Path) -> None:
     path.write_text(path.read_text().replace("kind", "vote", 1))
 
 
-USER_FILES: dict[str, Callable[[Path], object]] = {"survey.csv": _write_survey, "photos": write_images}
+def _write_network(path: Path) -> None:
+    path.write_text("from torch import nn\n\n\ndef make():\n    return nn.AvgPool2d(4)\n")
+
+
+def _write_new_rows(path: Path) -> None:
+    _write_survey(path)
+    path.write_text("\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n")
+
+
+USER_FILES: dict[str, Callable[[Path], object]] = {
+    "survey.csv": _write_survey,
+    "new.csv": _write_new_rows,
+    "photos": write_images,
+    "my_network.py": _write_network,
+}
 
 
 def write_user_files(folder: Path, home: Path) -> None:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # The pages whose commands and Python code the tests run from top to bottom.
-EXECUTED = ("README.md", "docs/quickstart.md", *(f"docs/tutorials/{name}.md" for name in ("digits", "images", "table")))
+TUTORIALS = ("digits", "images", "table", "label_next")
+EXECUTED = ("README.md", "docs/quickstart.md", "docs/features.md", *(f"docs/tutorials/{name}.md" for name in TUTORIALS))
 
 
 class Block(NamedTuple):

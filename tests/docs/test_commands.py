@@ -19,7 +19,13 @@ from mnar.recipes import configure
 from tests.docs.commands import NOT_RUN, in_small, why_not, write_user_files
 from tests.docs.pages import EXECUTED, Block, all_pages, blocks, commands
 
-FEW_ROWS = ("docs/tutorials/images.md", "docs/tutorials/table.md")  # their data are the digits of scikit-learn
+# Pages whose data are the digits of scikit-learn.
+FEW_ROWS = (
+    "docs/tutorials/images.md",
+    "docs/tutorials/table.md",
+    "docs/tutorials/label_next.md",
+    "docs/features.md",
+)
 # The commands of an earlier commit, and commands that use parts which the reader writes first (test_extending.py).
 NOT_CHECKED = ("docs/log.md", "docs/results.md", "CHANGELOG.md", "docs/extending.md")
 Run = Callable[..., None]

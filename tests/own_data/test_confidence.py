@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mnar.own_data.confidence import calibrated_probs
+from mnar.own_data.confidence import NetworkCalibration, estimated_pool_shares
 
 OVERCONFIDENT = 4.0  # times the true logit
 
@@ -22,6 +22,14 @@ def overconfident(counts: tuple[int, int], seed: int) -> tuple[npt.NDArray[Any],
     x = np.random.default_rng(seed).normal(2.0 * y - 1)
     second = 1 / (1 + np.exp(-OVERCONFIDENT * 2 * x))
     return np.stack([1 - second, second], 1), y
+
+
+def calibrated_probs(held_out: npt.NDArray[Any], y: npt.NDArray[Any], probs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The probabilities for a pool whose class shares are estimated."""
+    shares, calibration = estimated_pool_shares(held_out, y, probs), NetworkCalibration.fit(held_out, y)
+    if shares is None or calibration is None:
+        return probs
+    return calibration(probs, shares.for_bayes_rule())
 
 
 def confidence_and_accuracy(probs: npt.NDArray[Any], y: npt.NDArray[Any], labels: Any) -> tuple[float, float]:

@@ -49,7 +49,15 @@ from tests.support.own_data_files import NAMES, write_clouds, write_images
 pytestmark = pytest.mark.usefixtures("without_page")
 
 LABELS = (30, 12, 4)
-FILES = {"portfolio.yaml", "members", "choice.json", "cross_validation.npz", "model.safetensors", "predictions.csv"}
+FILES = {
+    "portfolio.yaml",
+    "environment.json",
+    "members",
+    "choice.json",
+    "calibration.npz",
+    "model.safetensors",
+    "predictions.csv",
+}
 
 
 @pytest.fixture
@@ -239,8 +247,8 @@ class WritesAFile:
 def test_no_file_of_a_run_is_unpickled(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trap = np.array([WritesAFile(tmp_path / "executed")], object)
     np.savez(finished / "members/kernel.npz", uses_pool=trap, seconds=trap, probs_labeled=trap, probs_pool=trap)
-    np.savez(finished / "cross_validation.npz", y=trap, probs=trap)
-    with pytest.raises(ValueError, match="pickle"):
+    np.savez(finished / "calibration.npz", y=trap, probs=trap)
+    with pytest.raises(ValueError, match=r"calibration\.npz is damaged"):
         evaluate_portfolio_run(finished)
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, None)  # calling it would fail
@@ -616,8 +624,8 @@ def test_other_data_that_do_not_fit_are_refused_and_not_called_a_damaged_model(
 
 def test_an_unfinished_run_and_damaged_files_are_refused_with_the_command_that_mends_them(finished: Path) -> None:
     remedy = re.escape(f"`mnar train --resume {finished}`")
-    (finished / "cross_validation.npz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=f"is missing or damaged .*; write it again with {remedy}"):
+    (finished / "calibration.npz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=f"is damaged; write it again with {remedy}"):
         evaluate_portfolio_run(finished)
     (finished / "model.safetensors").write_bytes(b"no model")
     with pytest.raises(ValueError, match=f"the model in .* is damaged .*; write it again with {remedy}"):

@@ -22,7 +22,7 @@ from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import Table, read_data
 from mnar.datasets.user_files.table_encoder import TableEncoder
 from mnar.own_data import train
-from mnar.own_data.confidence import calibrated_probs
+from mnar.own_data.confidence import NetworkCalibration, estimated_pool_shares
 from mnar.own_data.inspection import inspect_data
 from mnar.own_data.train import Verdict, compare, configure_own_data, finish_own_data, inspect_files
 from mnar.run import new_run, resume_run
@@ -88,7 +88,7 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path
     """A run on the table with baseline and predictions. Tests must not change it."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "write_run_report", lambda folder: None)
+        patch.setattr(train, "write_run_report", lambda folder, **options: None)
         new_run(table_config(table), folder)
         finish_run(folder, Watching())
     return folder
@@ -99,7 +99,8 @@ def trained(finished_once: Path, tmp_path: Path) -> Path:
     """A copy of `finished_once` as it was before the baseline started."""
     folder = Path(shutil.copytree(finished_once, tmp_path / "run"))
     shutil.rmtree(folder / "supervised")
-    (folder / "predictions.csv").unlink()
+    for name in ("predictions.csv", "report.html"):
+        (folder / name).unlink()
     return folder
 
 
@@ -404,7 +405,12 @@ def test_predictions_have_one_line_per_unlabelled_sample_with_class_and_confiden
     if kind == "table":  # the confidences are calibrated on the held-out labels; images are too few to hold some out
         with torch.no_grad():
             held_out = model(make_augment(config, samples)(samples.test_x, "id")).softmax(1).double()
-        in_pool = torch.from_numpy(calibrated_probs(held_out.numpy(), samples.test_y.numpy(), in_pool.numpy()))
+        y = samples.test_y.numpy()
+        shares = estimated_pool_shares(held_out.numpy(), y, in_pool.numpy())
+        calibration = NetworkCalibration.fit(held_out.numpy(), y)
+        assert shares is not None
+        assert calibration is not None
+        in_pool = torch.from_numpy(calibration(in_pool.numpy(), shares.for_bayes_rule()))
     confidences = in_pool[torch.arange(len(lines)), predicted].tolist()
     assert [float(line["confidence"]) for line in lines] == pytest.approx(confidences, abs=1e-3)
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -79,6 +79,9 @@ class HalfByHalf:
 
     def __enter__(self) -> HalfByHalf:
         return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.file)
 
     def __exit__(self, *error: object) -> None:
         self.file.close()

@@ -7,9 +7,10 @@ import io
 import os
 
 import pytest
+from rich.table import Table
 
 from mnar.terminal import console as console_module
-from mnar.terminal.console import REMEDIES, Terminal, bar, error_message, reading_bar
+from mnar.terminal.console import REMEDIES, Terminal, bar, error_message, printable, reading_bar
 
 
 @pytest.mark.parametrize("number", REMEDIES)
@@ -70,3 +71,18 @@ def test_a_bar_ends_with_an_error(output: io.StringIO) -> None:
     with pytest.raises(ValueError, match="damaged"):
         fail()
     assert output.getvalue().endswith("\x1b[?25h"), "the cursor is visible again"
+
+
+@pytest.mark.parametrize(
+    "name", ["\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "back\x08space", "left\u202eright", "\x9b2J"]
+)
+def test_control_codes_in_names_reach_no_terminal(name: str) -> None:
+    out = io.StringIO()
+    terminal = Terminal(file=out, width=80)
+    table = Table("class")
+    table.add_row(name)
+    terminal.print(name, markup=False)
+    terminal.print(table)
+    assert not {"\x1b", "\x07", "\x08", "\u202e", "\x9b"} & set(out.getvalue())
+    assert "\ufffd" in out.getvalue()
+    assert printable("tab\tand\nline, Straße, 漢字, 👩\u200d🔬") == "tab\tand\nline, Straße, 漢字, 👩\u200d🔬"

@@ -15,8 +15,14 @@ from mnar import __version__
 from mnar.cli.bench import bench
 from mnar.cli.demo import demo
 from mnar.cli.evaluate import evaluate
+from mnar.cli.export import export
+from mnar.cli.features import features
 from mnar.cli.inspect import inspect
 from mnar.cli.listing import list_parts
+from mnar.cli.merge import merge
+from mnar.cli.next import next_samples
+from mnar.cli.predict import predict
+from mnar.cli.relabel import relabel
 from mnar.cli.report import report
 from mnar.cli.train import train
 from mnar.terminal.console import console, error_message, errors
@@ -48,6 +54,12 @@ app.command()(train)
 app.command("eval")(evaluate)
 app.command()(report)
 app.command()(bench)
+app.command()(predict)
+app.command()(relabel)
+app.command("next")(next_samples)
+app.command()(merge)
+app.command()(export)
+app.command()(features)
 app.command("list")(list_parts)
 
 

@@ -30,6 +30,17 @@ Id = Annotated[
     str | None,
     typer.Option("--id", help="Own data: a column that identifies the samples. It names them in predictions.csv only."),
 ]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+Prior = Annotated[
+    str | None,
+    typer.Option(
+        help="The class mix that the predictions are for: uniform, labels, pool, or a CSV file with the columns class "
+        "and share. Default: the estimate for the pool, where there is one."
+    ),
+]
+MovedData = Annotated[Path | None, typer.Option("--data", help="The training data of the run, if they have moved.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one. For networks only.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
 
 
 def reading_options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from mnar.training.evaluation import BATCH
 from mnar.training.meters import Diverged
 from mnar.training.trainer import train
 from mnar.types import DataSet, Selection, Split
+
+BUILDING = threading.Lock()
 
 
 def train_in_memory(
@@ -70,7 +73,8 @@ def network_probs(
     `data` gives the shape of the samples, the classes and the moments; it needs no samples.
     """
     device = Engine(config.engine).device
-    with keep_random_state(config):  # building a network draws random weights
+    # Building a network draws random weights. One thread at a time does so, because all threads share the random state.
+    with BUILDING, keep_random_state(config):
         model = make_model(config, data, backbone)
     model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     # In double precision a prediction does not depend on the other rows of its batch. For images this is too slow.

@@ -52,14 +52,19 @@ class InputEncoder:
 
 def samples_of(data: DataSet, seed: int) -> tuple[Samples, InputEncoder]:
     """Return the samples that the members are fitted to, and the encoder. Very large data are sampled at random."""
+    y, rows = data.train_y.numpy(), fitted_rows(data, seed)
+    encoder = InputEncoder.fit(data, rows, seed)
+    inputs = encoder.inputs(data.train_x.numpy()[rows])._replace(training_rows=np.arange(len(rows)))
+    return Samples(inputs, y[rows], len(data.class_names), seed), encoder
+
+
+def fitted_rows(data: DataSet, seed: int) -> npt.NDArray[np.int64]:
+    """Return the rows that the members are fitted to: all rows, or a random sample of very large data."""
     y = data.train_y.numpy()
     rng = np.random.default_rng(seed)
     labeled, pool = np.flatnonzero(y != UNLABELED), np.flatnonzero(y == UNLABELED)
     drawn = [_sample_of_labels(labeled, y, rng), rng.permutation(pool)[:MOST_POOL]]
-    rows = np.sort(np.concatenate(drawn))
-    encoder = InputEncoder.fit(data, rows, seed)
-    inputs = encoder.inputs(data.train_x.numpy()[rows])._replace(training_rows=np.arange(len(rows)))
-    return Samples(inputs, y[rows], len(data.class_names), seed), encoder
+    return np.sort(np.concatenate(drawn))
 
 
 def _sample_of_labels(

@@ -20,6 +20,7 @@ from mnar.own_data.portfolio import Portfolio
 from mnar.own_data.portfolio.member import Arrays, Floats, with_shares
 from mnar.own_data.portfolio.members import FITTED
 from mnar.own_data.portfolio.portfolio import decided
+from mnar.own_data.portfolio.threads import in_order
 from mnar.run.file_names import MODEL, resume_command
 from mnar.run.model_file import model_input
 from mnar.types import DataSet
@@ -41,14 +42,30 @@ class PortfolioModel:
     portfolio: Portfolio
     encoder: InputEncoder
 
-    def predict(self, x: npt.NDArray[Any]) -> Predictions:
-        """Predict samples: encoded tables as float32 [n, d], images as uint8 [n, channels, height, width]."""
+    def balanced_probs(self, x: npt.NDArray[Any]) -> Floats:
+        """Return probabilities as if all classes were equally frequent, [n, k].
+
+        The samples are encoded tables as float32 [n, d], or images as uint8 [n, channels, height, width].
+        """
         portfolio = self.portfolio
-        parts = [
-            portfolio.balanced_probs(self.encoder.inputs(x[i : i + ROWS_AT_A_TIME]))
-            for i in range(0, len(x), ROWS_AT_A_TIME)
-        ]
-        balanced = np.concatenate([np.zeros((0, len(portfolio.shares))), *parts])
+
+        def probs(start: int) -> Floats:
+            return portfolio.balanced_probs(self.encoder.inputs(x[start : start + ROWS_AT_A_TIME]))
+
+        parts = [part for _, part in in_order(probs, range(0, len(x), ROWS_AT_A_TIME), self.num_threads)]
+        return np.concatenate([np.zeros((0, len(portfolio.shares))), *parts])
+
+    @property
+    def num_threads(self) -> int | None:
+        """How many blocks of samples to predict at the same time; None: as many as torch has threads.
+
+        For images it is 1: the features of one block take much memory, and torch computes them with all threads.
+        """
+        return None if self.encoder.images is None else 1
+
+    def predict(self, x: npt.NDArray[Any]) -> Predictions:
+        """Predict samples in the form that `balanced_probs` takes."""
+        portfolio, balanced = self.portfolio, self.balanced_probs(x)
         decisive = decided(balanced, portfolio.shares, portfolio.objective)
         labels, in_pool = decisive.argmax(1), with_shares(balanced, portfolio.shares)
         return Predictions(labels, in_pool[np.arange(len(labels)), labels], decisive)

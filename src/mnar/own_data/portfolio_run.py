@@ -4,7 +4,7 @@ The folder contains
     portfolio.yaml       the options, and a fingerprint of the data
     members/NAME.npz     the cross-validation of each member that has finished; a resumed run reads them
     choice.json          what was tried, what was chosen, and why
-    cross_validation.npz the predictions of the chosen model for labels that it was not fitted to
+    calibration.npz      the predictions of the chosen model for labels that it was not fitted to, and the class shares
     model.safetensors    the chosen members, fitted to all labels
     predictions.csv      a label and a confidence for every sample without a label
     report.html
@@ -28,17 +28,19 @@ from mnar.atomic_write import write_atomically
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import UNLABELED, read_data
 from mnar.own_data.inputs import InputEncoder, samples_of
+from mnar.own_data.page.portfolio import own_data_page, portfolio_short_list
+from mnar.own_data.page.provenance import portfolio_origin
 from mnar.own_data.portfolio import OBJECTIVES, Choice, Objective, fit_portfolio, members_for
 from mnar.own_data.portfolio.cross_validation import Tried
 from mnar.own_data.portfolio.member import Member, Samples
 from mnar.own_data.portfolio.members import named_member
-from mnar.own_data.portfolio.portfolio import TriedMember
+from mnar.own_data.portfolio.portfolio import TriedMember, decided
 from mnar.own_data.portfolio.verdict import disagreement, verdict_text
 from mnar.own_data.portfolio_model import PortfolioModel, read_portfolio_model, write_portfolio_model
-from mnar.own_data.portfolio_page import own_data_page
 from mnar.own_data.predictions_file import PREDICTIONS, write_predictions_file
 from mnar.report import write_own_data_report
-from mnar.run.file_names import PORTFOLIO, resume_command
+from mnar.run.calibration_file import CalibrationData, read_calibration, write_calibration
+from mnar.run.file_names import CALIBRATION, PORTFOLIO, resume_command
 from mnar.run.lock import locked
 from mnar.run.other_data import read_other_data
 from mnar.run.stopping import StopFlag, stopping_on_signals
@@ -49,7 +51,6 @@ from mnar.training.trainer import Interrupted
 from mnar.types import DataSet, OnProgress
 
 CHOICE, MEMBERS = "choice.json", "members"
-CROSS_VALIDATION = "cross_validation.npz"
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # raised for a missing or damaged file
 LARGEST_SEED = 2**31 - 1  # scikit-learn takes 32 bits, and a repeat of the cross-validation adds its number
 MINUTES_FOR_TABLES, MINUTES_FOR_IMAGES = 2.5, 8.0
@@ -178,15 +179,17 @@ def evaluate_portfolio_run(
     """
     config, model = read_portfolio_config(folder), read_portfolio_model(folder)
     if root is None:
+        stored = read_calibration(folder)
         try:
-            with np.load(folder / CROSS_VALIDATION, allow_pickle=False) as stored:
-                y, probs = stored["y"], stored["probs"]
+            if stored is None:
+                raise FileNotFoundError(CALIBRATION)
             names = json.loads((folder / CHOICE).read_text())["class_names"]
         except (*UNREADABLE, TypeError) as error:
             raise ValueError(
-                f"{CROSS_VALIDATION} or {CHOICE} in {folder} is missing or damaged ({error}); write it again with "
+                f"{CALIBRATION} or {CHOICE} in {folder} is missing or damaged ({error}); write it again with "
                 f"`{resume_command(folder)}`"
             ) from error
+        y, probs = stored.y, decided(stored.probs, model.portfolio.shares, model.portfolio.objective)
         notes = ["scored by cross-validation on the labels; their class distribution is that of the labels"]
     else:
         data = read_other_data(folder, root, config.reading, reading)
@@ -235,7 +238,14 @@ def _run(
     display.started(members, data, minutes)
     with stopping_on_signals() as stop:
         watcher = _Keeper(folder, display, stop)
-        portfolio = fit_portfolio(samples, members, objective=config.objective, seconds=60 * minutes, watcher=watcher)
+        portfolio = fit_portfolio(
+            samples,
+            members,
+            objective=config.objective,
+            seconds=60 * minutes,
+            watcher=watcher,
+            test_at_random=True,
+        )
     assert portfolio.choice is not None
     model = PortfolioModel(portfolio, encoder)
     pool = np.flatnonzero(data.train_y.numpy() == UNLABELED)
@@ -243,10 +253,25 @@ def _run(
     choice = portfolio.choice
     verdict = verdict_text(choice, samples.counts, data.class_names)
     warnings = disagreement(choice, predictions.labels, data.class_names)
+    write_calibration(folder, calibration_data(choice, samples))
     write_portfolio_model(folder, model, data)
     write_predictions_file(folder, data, pool, predictions.labels, predictions.confidences)
     _write_choice(folder, choice, verdict, warnings, data)
-    write_own_data_report(folder, own_data_page(config.source, data, choice, verdict, warnings, pool, predictions))
+    origin = portfolio_origin(folder, asdict(config), data.fingerprint)
+    to_label = portfolio_short_list(data, samples, choice, pool, predictions)
+    page = own_data_page(
+        config.source,
+        data,
+        choice,
+        verdict,
+        warnings,
+        pool,
+        predictions,
+        folder=folder,
+        origin=origin,
+        to_label=to_label,
+    )
+    write_own_data_report(folder, page)
     return Outcome(choice, verdict, warnings, folder / PREDICTIONS)
 
 
@@ -299,6 +324,14 @@ class _Keeper:
         write_atomically(self.folder / MEMBERS / f"{tried.name}.npz", buffer.getvalue())
 
 
+def calibration_data(choice: Choice, samples: Samples) -> CalibrationData:
+    """Return what calibration.npz stores."""
+    cross = choice.cross_validated
+    shares = None if choice.shares is None else np.stack(choice.shares)
+    repeats = len(cross.y) // int(samples.counts.sum())
+    return CalibrationData(cross.y, cross.balanced_probs, samples.counts, repeats, shares)
+
+
 def _write_choice(folder: Path, choice: Choice, verdict: str, warnings: Sequence[str], data: DataSet) -> None:
     fields = {name: value for name, value in vars(choice).items() if name != "cross_validated"}
     content = {
@@ -309,9 +342,6 @@ def _write_choice(folder: Path, choice: Choice, verdict: str, warnings: Sequence
         **fields,
     }
     write_atomically(folder / CHOICE, json.dumps(_plain(content), indent=1))
-    buffer = io.BytesIO()
-    np.savez(buffer, y=choice.cross_validated.y, probs=choice.cross_validated.probs)
-    write_atomically(folder / CROSS_VALIDATION, buffer.getvalue())
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,24 @@ from mnar.atomic_write import write_atomically
 from mnar.config import OWN_DATA, RunConfig, complete, parse_setting
 from mnar.datasets.own_data import as_data_set, own_data
 from mnar.datasets.user_files import UNLABELED, read_data
-from mnar.own_data.confidence import calibrated_probs
+from mnar.models import Classifier
+from mnar.own_data.confidence import NetworkCalibration, estimated_pool_shares
 from mnar.own_data.defaults import default_sections
 from mnar.own_data.inspection import Inspection, inspect_data
+from mnar.own_data.page.network import (
+    MOST_TESTED_POOL_ROWS,
+    PoolPredictions,
+    labels_only_test,
+    network_page,
+    network_short_list,
+)
+from mnar.own_data.portfolio.scores import Score
 from mnar.own_data.predictions_file import PREDICTIONS, write_predictions_file
 from mnar.recipes import configure
-from mnar.report import write_run_report
+from mnar.report import write_own_data_report, write_run_report
 from mnar.run import Display, RunFolder, load_data, new_run, read_run, resume_run, trained_network
-from mnar.run.file_names import BASELINE, resume_command
+from mnar.run.calibration_file import read_calibration, write_calibration
+from mnar.run.file_names import BASELINE, TRAINING_REPORT, resume_command
 from mnar.run.suggest_rate import with_suggested_rate
 from mnar.run.timing import iterations_within
 from mnar.training.engine import Engine
@@ -113,7 +123,7 @@ def configure_own_data(
 
 def train_own_data(config: RunConfig, folder: Path, display: Display, data: DataSet) -> Verdict | None:
     """Train on the user's data, then train the baseline, compare, and predict a label for every unlabelled sample."""
-    new_run(config, folder, display, data=data, on_finished=write_run_report)
+    new_run(config, folder, display, data=data)
     return finish_own_data(folder, display, data)
 
 
@@ -122,7 +132,7 @@ def resume_own_data(
 ) -> Verdict | None:
     """Continue `train_own_data` where it stopped. `root` and `settings` have the same meaning as in `resume_run`."""
     data = load_data(RunFolder(folder).config().with_engine(settings), root)
-    resume_run(folder, display, data=data, settings=settings, on_finished=write_run_report)
+    resume_run(folder, display, data=data, settings=settings)
     return finish_own_data(folder, display, data, settings=settings)
 
 
@@ -146,10 +156,29 @@ def finish_own_data(folder: Path, display: Display, data: DataSet, *, settings: 
         except Interrupted as error:
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"{stopped}; saved. Continue with: {resume_command(folder)}") from error
-    write_predictions(folder, data, settings=settings)
-    if is_compared:
-        write_run_report(folder)  # again, now that there is a baseline
-    return compare(folder, baseline.path) if is_compared else None
+    predictions = write_predictions(folder, data, settings=settings)
+    verdict = compare(folder, baseline.path) if is_compared else None
+    write_pages(folder, data, predictions, verdict, settings=settings)
+    return verdict
+
+
+def write_pages(
+    folder: Path, data: DataSet, predictions: PoolPredictions, verdict: Verdict | None, *, settings: Sequence[str] = ()
+) -> None:
+    """Write report.html, which answers the questions of the user, and training.html with the training curves."""
+    labels_only = folder if verdict is None else folder / BASELINE
+    some = np.random.default_rng(0).permutation(predictions.rows)[:MOST_TESTED_POOL_ROWS]
+    labels_only_probs = _Predictor(labels_only, data, settings).probs(data.train_x[torch.from_numpy(some)])
+    of_page: dict[str, Any] = {
+        "at_random_test": labels_only_test(read_calibration(labels_only), labels_only_probs),
+        "to_label": network_short_list(folder, data, predictions, _Predictor(folder, data, settings).features),
+    }
+    if verdict is not None:
+        gain, reach = verdict.with_pool - verdict.labels_alone, MIN_STANDARD_ERRORS * verdict.error
+        of_page["verdict"] = verdict.text
+        of_page["difference"] = None if data.test_is_trained_on else Score(gain, gain - reach, gain + reach)
+    write_own_data_report(folder, network_page(folder, data, predictions, **of_page))
+    write_run_report(folder, name=TRAINING_REPORT)
 
 
 def compare(folder: Path, baseline: Path) -> Verdict:
@@ -184,19 +213,41 @@ def compare(folder: Path, baseline: Path) -> Verdict:
     return Verdict(with_pool, labels_alone, error, num_scored, text, folder / PREDICTIONS)
 
 
-@torch.no_grad()
-def write_predictions(folder: Path, data: DataSet, *, settings: Sequence[str] = ()) -> None:
+class _Predictor:
+    """The trained network in a run folder."""
+
+    def __init__(self, folder: Path, data: DataSet, settings: Sequence[str]) -> None:
+        config = RunFolder(folder).config().with_engine(settings)
+        self.network, self.prepare = trained_network(folder, config, data, Engine(config.engine))
+        self.num_classes = len(data.class_names)
+
+    @torch.no_grad()
+    def probs(self, samples: Tensor) -> npt.NDArray[np.float64]:
+        """Return the softmax for samples of the data set, [n, k]."""
+        parts = [self.network(self.prepare(batch)).double().softmax(1).cpu() for batch in samples.split(BATCH)]
+        return torch.cat([torch.zeros(0, self.num_classes, dtype=torch.float64), *parts]).numpy()
+
+    @torch.no_grad()
+    def features(self, samples: Tensor) -> npt.NDArray[np.float32]:
+        """Return the input of the last layer, [n, d]."""
+        network = cast(Classifier, self.network)
+        parts = [network.features(self.prepare(batch)).float().cpu() for batch in samples.split(BATCH)]
+        return torch.cat(parts).numpy()
+
+
+def write_predictions(folder: Path, data: DataSet, *, settings: Sequence[str] = ()) -> PoolPredictions:
     """Write predictions.csv. The confidences are calibrated if there are held-out labels."""
-    config = RunFolder(folder).config().with_engine(settings)
-    network, prepare = trained_network(folder, config, data, Engine(config.engine))
-
-    def probs_of(samples: Tensor) -> npt.NDArray[np.float64]:
-        parts = [network(prepare(batch)).double().softmax(1).cpu() for batch in samples.split(BATCH)]
-        return torch.cat([torch.zeros(0, len(data.class_names), dtype=torch.float64), *parts]).numpy()
-
+    predictor = _Predictor(folder, data, settings)
     rows = torch.nonzero(data.train_y == UNLABELED).flatten()
-    probs = probs_of(data.train_x[rows])
+    probs = predictor.probs(data.train_x[rows])
     labels = probs.argmax(1)
-    if not data.test_is_trained_on:
-        probs = calibrated_probs(probs_of(data.test_x), data.test_y.numpy(), probs)
+    stored = read_calibration(folder)
+    assert stored is not None  # every run that ends writes it, also a finished run that is resumed
+    shares = estimated_pool_shares(stored.probs, stored.y, probs)
+    calibration = NetworkCalibration.fit(stored.probs, stored.y)
+    if shares is not None:
+        write_calibration(folder, stored._replace(pool_shares=np.stack(shares)))
+        if calibration is not None:
+            probs = calibration(probs, shares.for_bayes_rule())
     write_predictions_file(folder, data, rows.numpy(), labels, probs[np.arange(len(labels)), labels])
+    return PoolPredictions(rows.numpy(), labels, probs)

@@ -7,20 +7,34 @@
 from mnar.report.changes import Change, change_headings, changes_in, compared_evaluations
 from mnar.report.html import render, with_baselines, write_report, write_run_report
 from mnar.report.methods import Method, Setting, by_setting
-from mnar.report.own_data_figures import Interval, Reliability
-from mnar.report.own_data_page import OwnDataPage, PictureRow, TriedMember, write_own_data_report
+from mnar.report.own_data import (
+    AtRandom,
+    ClassSamples,
+    ConfusedPair,
+    Interval,
+    NextSample,
+    OwnDataPage,
+    Reliability,
+    ShownSample,
+    TriedMember,
+    write_own_data_report,
+)
 from mnar.report.tables import ABOUT_SHORT_RUNS, Row, Spread, how_fast, is_short, over_runs, summary
 
 __all__ = [
     "ABOUT_SHORT_RUNS",
+    "AtRandom",
     "Change",
+    "ClassSamples",
+    "ConfusedPair",
     "Interval",
     "Method",
+    "NextSample",
     "OwnDataPage",
-    "PictureRow",
     "Reliability",
     "Row",
     "Setting",
+    "ShownSample",
     "Spread",
     "TriedMember",
     "by_setting",

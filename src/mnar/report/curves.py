@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mnar.report.methods import Method
-from mnar.report.style import legend_above, panels, styled, thousands
+from mnar.report.style import legend_above, marker_of, panels, styled, thousands
 from mnar.run.reader import Floats, Run
 from mnar.training.metrics import METRICS, Metric, headline_metrics
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+NUM_MARKERS = 8  # along a line
 HEALTH = {
     "mask_rate": ("Mask rate", "% of pseudo-labels used"),
     "guidance/empty_row_share": ("Empty rows of C", "% of samples with an empty row"),
@@ -103,7 +104,6 @@ def _curves(axes: Axes, methods: Iterable[Method], series_of: Callable[[Run], Se
         counted = _recorded(method.counted, series_of) or curves
         common = reduce(np.intersect1d, [steps for steps, _ in counted])
         mean = np.mean([values[np.isin(steps, common)] for steps, values in counted], axis=0)
-        marker = "o" if len(common) == 1 else None  # a line of one point cannot be seen
         axes.plot(
             common,
             100 * mean,
@@ -111,7 +111,9 @@ def _curves(axes: Axes, methods: Iterable[Method], series_of: Callable[[Run], Se
             color=method.colour,
             linewidth=2,
             label=method.name,
-            marker=marker,
+            marker=marker_of(method.colour),
+            markersize=4,
+            markevery=max(1, len(common) // NUM_MARKERS),
         )
     axes.set(xlabel="step", xlim=(0, None))
     axes.grid(visible=True, axis="y")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mnar.atomic_write import write_atomically
-from mnar.report import comparisons, curves, matrices, per_class
+from mnar.report import comparisons, curves, in_words, matrices, per_class
 from mnar.report.changes import Change, change_headings, changes, compared_evaluations
 from mnar.report.methods import Method, Setting, by_setting, most_telling
 from mnar.report.style import characters_without_font, svg
@@ -37,6 +37,10 @@ def _never(part: Any) -> bool:
     return False
 
 
+def _no_numbers(parts: Sequence[Any]) -> str:
+    return ""
+
+
 class Plate(NamedTuple):
     """A figure with its title and an explanation."""
 
@@ -47,6 +51,7 @@ class Plate(NamedTuple):
     can_show: Callable[[Any], bool] = _always  # whether a setting or method has what the figure shows
     awaits: Callable[[Any], bool] = _never  # whether an unfinished method will have it later
     is_panel_each: bool = True  # one panel per method, or all methods in the same panels
+    in_words: Callable[[Sequence[Any]], str] = _no_numbers  # the numbers of the figure as text
 
 
 class Drawn(NamedTuple):
@@ -54,6 +59,7 @@ class Drawn(NamedTuple):
     how_to_read: str
     uri: str
     shown: list[str]  # the settings or methods in the figure
+    in_words: str  # its numbers as text; empty if there are too many
 
 
 class SummaryColumn(NamedTuple):
@@ -100,6 +106,7 @@ OVERVIEWS = (
         "two panels have different scales. If their shapes differ, labels are not missing at random.",
         "The number of labels of each class, from the most labels to the fewest. Held-out labels take no part in "
         "training; they score the model. The classes of the samples without a label are unknown.",
+        in_words=in_words.label_counts,
     ),
 )
 PLATES = (
@@ -110,6 +117,7 @@ PLATES = (
         "dotted line marks the final result of a finished learner without guidance. The geometric mean falls to zero "
         "as soon as one class is never recognised, so a method that is much lower on the right neglects some classes.",
         is_panel_each=False,
+        in_words=in_words.scores,
     ),
     Plate(
         per_class.recalls,
@@ -119,6 +127,7 @@ PLATES = (
         "few of them. – marks a class without a held-out label.",
         can_show=per_class.has_recall_of_own_data,
         is_panel_each=False,
+        in_words=in_words.recalls,
     ),
     Plate(
         per_class.pseudo_label_errors,
@@ -207,10 +216,10 @@ def guidance_plates(methods: Sequence[Method]) -> list[Plate]:
     return [*of_matrices, *of_estimates]
 
 
-def write_run_report(folder: Path) -> None:
+def write_run_report(folder: Path, *, name: str = REPORT) -> None:
     """Draw the report of one run into its folder, together with its labels-only baseline if there is one."""
     run = read_run(folder)
-    write_report(with_baselines([run]), folder / REPORT, title=f"{run.label} on {run.split['dataset']}")
+    write_report(with_baselines([run]), folder / name, title=f"{run.label} on {run.split['dataset']}")
 
 
 def with_baselines(runs: Sequence[Run]) -> list[Run]:
@@ -337,7 +346,7 @@ def _drawn(
             names = [part.name for part in shown]
             is_own_data = not all(part.run.knows_the_pool for part in shown)
             how_to_read = plate.on_own_data if is_own_data and plate.on_own_data else plate.how_to_read
-            drawn.append(Drawn(plate.title, how_to_read + remarks, data_uri(figure), names))
+            drawn.append(Drawn(plate.title, how_to_read + remarks, data_uri(figure), names, plate.in_words(shown)))
     return drawn
 
 

@@ -7,13 +7,14 @@ function returns None if no run recorded the values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mnar.report.methods import Method
 from mnar.report.style import (
     FAINT,
+    HATCHES,
     INK,
     class_names,
     class_ticks,
@@ -207,7 +208,8 @@ def _grouped_bars(axes: Axes, bars: Sequence[Bars]) -> None:
     width = 0.8 / len(bars)
     for i, each in enumerate(bars):
         middle = np.arange(len(each.percent)) + (i - (len(bars) - 1) / 2) * width
-        axes.bar(middle, each.percent, width, color=each.colour, label=each.name)
+        look: dict[str, Any] = {"hatch": HATCHES[i % len(HATCHES)], "edgecolor": "white", "linewidth": 0}
+        axes.bar(middle, each.percent, width, color=each.colour, label=each.name, **look)
         if each.truth is not None:
             axes.hlines(each.truth, middle - width / 2, middle + width / 2, color=INK, linewidth=1.5, label="truth")
 

@@ -29,6 +29,8 @@ LONGEST_HORIZONTAL_NAME = 2  # characters; longer class names are rotated
 # The colour-blind-safe palette of Okabe and Ito, without the yellow that is too pale for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555")
 LINE_STYLES = ("-", "--", ":")  # after the last colour, the palette repeats with the next style
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # one per colour, so that lines can be told apart without colours
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")  # of bars side by side
 INK, FAINT = "#222222", "#BBBBBB"
 
 RC: dict[Any, Any] = {
@@ -107,6 +109,11 @@ def colours(methods: Iterable[str]) -> dict[str, str]:
 
 def line_styles(methods: Iterable[str]) -> dict[str, str]:
     return {method: LINE_STYLES[i // len(PALETTE) % len(LINE_STYLES)] for i, method in enumerate(methods)}
+
+
+def marker_of(colour: str) -> str:
+    """The marker that belongs to a colour of the palette."""
+    return MARKERS[PALETTE.index(colour)] if colour in PALETTE else "o"
 
 
 def lighter(colour: str) -> str:

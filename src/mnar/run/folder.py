@@ -8,6 +8,7 @@ environment.json         versions, hardware and the time of each training sessio
 metrics.jsonl            one line per evaluation
 state.pt                 the newest checkpoint, and state.previous.pt the one before
 selections/NN.safetensors   the samples that joined the labelled set in generation NN
+calibration.npz          predictions for labels that the model was not trained on (calibration_file.py)
 model.safetensors        the trained model; written last, so it marks a finished run
 report.html              figures and tables
 """

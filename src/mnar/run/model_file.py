@@ -68,6 +68,9 @@ def read_model_input(folder: Path) -> ModelInput | None:
     try:
         with safe_open(folder / MODEL, framework="pt") as file:
             stored: ModelInput = json.loads(file.metadata()["mnar"])
+        missing = sorted(ModelInput.__required_keys__ - set(stored))
+        if missing:
+            raise ValueError(f"{', '.join(missing)} is missing")
     except (SafetensorError, TypeError, KeyError, ValueError) as error:
         raise ValueError(
             f"the model in {folder} is damaged ({error}); write it again with `{resume_command(folder)}`"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,13 +10,13 @@ from typing import Any
 
 import torch
 
-import mnar
 from mnar.config import IDLE_GUIDANCES, OWN_DATA, RunConfig
 from mnar.run import checkpoint
 from mnar.run.collapse_record import record_collapse
 from mnar.run.file_checks import check_complete, check_evaluations
 from mnar.run.file_names import METRICS, MODEL, STATE, resume_command
 from mnar.run.folder import Evaluation, RunFolder
+from mnar.run.machine import machine
 from mnar.run.stopping import StopFlag
 from mnar.run.timing import Estimate
 from mnar.training.evaluation import health_warnings
@@ -63,7 +61,7 @@ class RunRecorder:
         self.config = config.to_yaml()
         self.guided = any(part.name not in IDLE_GUIDANCES for part in config.guidance.chain)
         self.began = time.monotonic()
-        self.machine = _machine(trainer.engine.device)
+        self.machine = machine(trainer.engine.device)
         self.earlier_sessions = self.files.environment()["sessions"] if self.files.has_environment else []
         self._write_environment(first_step)
         self.warned: dict[str, str] = {}
@@ -188,24 +186,3 @@ def drop_metrics_after(files: RunFolder, step: int, due: Iterable[int]) -> list[
         (files.path / MODEL).unlink(missing_ok=True)  # the model marks a folder with all evaluations
     files.replace_evaluations(kept)
     return kept
-
-
-def _machine(device: torch.device) -> dict[str, Any]:
-    return {
-        "mnar": mnar.__version__,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _commit() -> str | None:
-    """The git commit of a source checkout, marked when files were changed; None for an installed package."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip()

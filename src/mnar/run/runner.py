@@ -24,6 +24,7 @@ from mnar.run.assemble import (
     make_trainer,
     pretraining_config,
 )
+from mnar.run.calibration_file import write_network_calibration
 from mnar.run.collapse_record import complete_restart, is_restart_due, read_collapses, record_collapse, remedies
 from mnar.run.file_names import CONFIG, LOCK, MODEL, PORTFOLIO, PRETRAINING, STATE, resume_command
 from mnar.run.folder import RunFolder
@@ -315,6 +316,7 @@ def _train(
         except Interrupted as error:
             raise Interrupted(f"{error}; saved. Continue with: {resume_command(folder)}") from error
     try:
+        write_network_calibration(trainer, data, folder)
         write_model(trainer, data, folder)
         if on_finished is not None:
             on_finished(folder)

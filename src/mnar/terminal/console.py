@@ -6,9 +6,11 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unicodedata import category
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 REMEDIES = {
     errno.ENOSPC: "free some space, then repeat the command",
@@ -18,18 +20,30 @@ REMEDIES = {
     errno.ENOTDIR: "a part of the path is not a folder; choose another path",
     errno.EISDIR: "the path is a folder; give a file",
 }
+TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # characters that turn the direction of writing
 
 
 class Terminal(Console):
-    """A console that a closed pipe does not stop."""
+    """A console that a closed pipe does not stop, and that shows the control codes in a user's names as signs."""
 
     def on_broken_pipe(self) -> None:
         """Print nothing more, so that a run continues when the reader of its output ends (`mnar train | head`)."""
         self.quiet = True
 
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+def printable(text: str) -> str:
+    """Return a text in which a sign replaces the characters that could change what the terminal shows."""
+    return "".join(
+        "\ufffd" if (category(character) == "Cc" and character not in "\t\n") or character in TURNS else character
+        for character in text
+    )
+
 
 console = Terminal()
-errors = Console(stderr=True)
+errors = Terminal(stderr=True)
 
 
 @contextmanager
@@ -59,6 +73,11 @@ def reading_bar() -> Iterator[Callable[[str, int, int], None]]:
     with bar(total=None) as update:
         update()
         yield lambda what, done, total: update(description=what, completed=done, total=total)
+
+
+def say(text: str) -> None:
+    """Print a sentence, in which nothing is markup."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def error_message(error: Exception) -> str:

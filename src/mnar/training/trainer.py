@@ -22,7 +22,7 @@ from mnar.training.engine import Engine
 from mnar.training.evaluation import as_lists, predictions_on, pseudo_label_scores, selection_scores
 from mnar.training.loader import Loader
 from mnar.training.meters import Diverged, Meters
-from mnar.training.metrics import recorded_scores
+from mnar.training.metrics import Predictions, recorded_scores
 from mnar.training.optimizer import Average, cosine, make_optimizer, warm_up
 from mnar.training.options import TrainOptions
 from mnar.training.recorder import Recorder
@@ -209,19 +209,22 @@ class Trainer:
             rate = rate * warm_up(progress + 1 / num_steps, options.warmup)
         self.lr.copy_(rate)
 
-    def evaluate(self, step: int, *, is_last: bool = False) -> dict[str, Any]:
-        """Evaluate the model and reset the meters. The result is one line of metrics.jsonl."""
-        means = self.meters.means()  # first, because it fails if training has diverged
-        num_classes = self.learner.task.num_classes
+    def test_predictions(self) -> Predictions:
+        """The predictions of the evaluated model for the test set."""
         model = self.evaluated_model()
         with evaluating(model):
-            predictions = predictions_on(
+            return predictions_on(
                 self.engine.inference(model),
                 self.test_x,
                 self.test_y,
                 lambda x: self.loader.augment(x, "id"),
-                num_classes=num_classes,
+                num_classes=self.learner.task.num_classes,
             )
+
+    def evaluate(self, step: int, *, is_last: bool = False) -> dict[str, Any]:
+        """Evaluate the model and reset the meters. The result is one line of metrics.jsonl."""
+        means = self.meters.means()  # first, because it fails if training has diverged
+        num_classes, predictions = self.learner.task.num_classes, self.test_predictions()
         line = {
             "step": step,
             "images": step * self.images_per_step,

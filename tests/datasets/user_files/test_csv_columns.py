@@ -7,7 +7,7 @@ import pytest
 
 from mnar.datasets.user_files import csv_arrow, csv_blocks, csv_columns, read_data
 from mnar.datasets.user_files.csv_columns import CodedTexts, CsvColumns, read_csv_columns
-from mnar.datasets.user_files.csv_file import csv_layout
+from mnar.datasets.user_files.csv_file import count_rows, csv_layout, csv_rows
 
 ODD_FILES = {
     "plain": "a,b\n1,x\n2,y\n",
@@ -102,6 +102,12 @@ def test_pyarrow_gives_the_columns_of_the_csv_module(
     monkeypatch.setattr(csv_blocks, "ROWS_PER_BLOCK", 7)
     path = write(tmp_path, content)
     assert_equal(read_csv_columns(path, as_text=as_text), with_the_csv_module(path, monkeypatch, as_text=as_text))
+
+
+@pytest.mark.parametrize("content", [*ODD_FILES.values(), *ENCODINGS.values()], ids=[*ODD_FILES, *ENCODINGS])
+def test_the_number_of_rows_is_that_of_the_rows_that_are_read(tmp_path: Path, content: str | bytes) -> None:
+    layout = csv_layout(write(tmp_path, content))
+    assert count_rows(layout) == len(list(csv_rows(layout)))
 
 
 @pytest.mark.parametrize("content", BAD_FILES.values(), ids=BAD_FILES)

@@ -279,6 +279,15 @@ def test_labels_that_cannot_be_learned_from_are_an_error_that_names_file_and_col
         read_table(write(tmp_path, "age,vote\n" + rows), label="vote")
 
 
+def test_a_missing_cell_of_a_coded_parquet_column_is_missing(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    labels = ["ant", None, "bee", None, "cat"]
+    path = tmp_path / "coded.parquet"
+    parquet.write_table(arrow.table({"x": [1.0, 2, 3, 4, 5], "label": arrow.array(labels).dictionary_encode()}), path)
+    assert read_data(path).y.tolist() == [0, -1, 1, -1, 2]
+
+
 def test_a_parquet_file_reads_as_the_csv_of_the_same_cells(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from mnar.own_data.portfolio.graph import REACH, fit_graph, normalized_edges, propagate, start_weights
+from mnar.own_data.portfolio.graph import REACH, Graph, fit_graph, normalized_edges, propagate, start_weights
 from mnar.own_data.portfolio.member import Floats, Inputs, Samples
+from mnar.own_data.portfolio.neighbors import SMALL, NearestRows, nearest
 from tests.support.half_labeled import clouds, clouds_and_truth
 
 
@@ -77,3 +81,41 @@ def test_constant_features_give_finite_probabilities() -> None:
     graph = fit_graph(samples)
     assert np.isfinite(graph.row_probs).all()
     assert np.isfinite(graph.probs(Inputs(np.full((2, 2), 3, np.float32)))).all()
+
+
+def large_graph(num_neighbors: int) -> Graph:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((2 * SMALL, 6)).astype(np.float32)
+    return Graph(rows, rng.dirichlet(np.ones(3), len(rows)), num_neighbors)
+
+
+@pytest.mark.parametrize("num_neighbors", [5, 10, 12])
+def test_a_large_graph_predicts_the_mean_of_the_neighbours_that_scikit_learn_finds(num_neighbors: int) -> None:
+    graph, x = large_graph(num_neighbors), np.random.default_rng(1).standard_normal((400, 6)).astype(np.float32)
+    distance, neighbor = nearest(graph.rows, x, num_neighbors)
+    weights = np.exp(-2 * (distance / distance[:, -1:]) ** 2)
+    expected = (weights[:, :, None] * graph.row_probs[neighbor]).sum(1) / weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(graph.probs(Inputs(x)), expected, atol=1e-6)
+
+
+def test_a_copy_of_a_row_of_a_large_graph_gets_the_probabilities_of_this_row() -> None:
+    graph = large_graph(10)
+    np.testing.assert_allclose(graph.probs(Inputs(graph.rows[::7])), graph.row_probs[::7], atol=1e-12)
+
+
+def test_graphs_of_the_same_rows_share_one_search_and_predict_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = [large_graph(num_neighbors) for num_neighbors in (5, 10, 3)]
+    other = replace(graphs[0], rows=graphs[0].rows + np.float32(1))
+    x = np.random.default_rng(1).standard_normal((40, 6)).astype(np.float32)
+    alone = [graph.probs(Inputs(x)) for graph in (*graphs, other)]
+    searches, search = [], NearestRows.search
+
+    def counted(rows: NearestRows, *args: Any) -> Any:
+        searches.append(rows)
+        return search(rows, *args)
+
+    monkeypatch.setattr(NearestRows, "search", counted)
+    inputs = Inputs(x, shared={})
+    for graph, expected in zip((*graphs, other), alone, strict=True):
+        np.testing.assert_array_equal(graph.probs(inputs), expected)
+    assert len(searches) == 2  # one for the three graphs, and one for the graph of other rows

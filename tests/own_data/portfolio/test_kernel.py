@@ -55,3 +55,12 @@ def test_more_labels_than_centres_are_still_all_fitted(monkeypatch: pytest.Monke
 def test_constant_features_give_equal_probabilities() -> None:
     samples = Samples(Inputs(np.ones((9, 2), np.float32)), np.array([0, 0, 0, 0, 1, -1, -1, -1, -1]), 2)
     np.testing.assert_allclose(fit_kernel(samples).probs(samples.inputs), 0.5, atol=1e-3)
+
+
+def test_rows_in_several_parts_give_what_they_give_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = clouds((30, 20, 9), 100, distance=2.0)
+    fitted = fit_kernel(samples)
+    together = fitted.probs(samples.inputs)
+    for num_rows in (1, 7, 64):
+        monkeypatch.setattr(kernel, "ROWS_AT_A_TIME", num_rows)
+        np.testing.assert_allclose(fitted.probs(samples.inputs), together, atol=1e-12)

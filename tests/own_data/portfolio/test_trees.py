@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -61,3 +62,23 @@ def test_rows_in_several_parts_give_what_they_give_together(monkeypatch: pytest.
     together = stored.probs(Inputs(NEW_ROWS))
     monkeypatch.setattr(trees, "ROWS_AT_A_TIME", 7)
     np.testing.assert_array_equal(stored.probs(Inputs(NEW_ROWS)), together)
+
+
+@pytest.mark.parametrize("fit", [fit_boosting, fit_forest])
+@pytest.mark.parametrize("num_labels", [(30, 9), (25, 12, 4), (9, 0, 12), (0, 5, 0)])
+def test_the_compiled_trees_equal_a_walk_through_the_nodes(
+    fit: Callable[[Samples], Trees], num_labels: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = fit(clouds(num_labels, distance=1.0))
+    assert stored._compiled is not None
+    compiled = stored.probs(Inputs(NEW_ROWS))
+    again = Trees.from_arrays(stored.arrays())
+
+    def changed(*args: object) -> None:
+        raise ImportError("a version of scikit-learn without this class")
+
+    monkeypatch.setattr(trees, "_compiled_tree", changed)
+    assert again._compiled is None or not len(again.roots)
+    np.testing.assert_array_equal(again.probs(Inputs(NEW_ROWS)), compiled)
+    in_other_order = Inputs(np.asfortranarray(NEW_ROWS))
+    np.testing.assert_array_equal(stored.probs(in_other_order), compiled)

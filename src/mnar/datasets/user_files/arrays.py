@@ -38,7 +38,7 @@ def read_arrays(
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; name an .npz file with the arrays x and y")
     arrays = read_npz(path)
-    x_name, y_name, classes_name = (_one_of(names, arrays, path) for names in (SAMPLES, LABELS, CLASSES))
+    x_name, y_name, classes_name = (one_of(names, arrays, path) for names in (SAMPLES, LABELS, CLASSES))
     if x_name is None or (y_name is None and like is None):
         raise ValueError(
             f"{path} has no {'x' if x_name is None else 'y'}, only {', '.join(sorted(arrays)) or 'nothing'}; call the "
@@ -123,7 +123,7 @@ def _samples_or_table(x: npt.NDArray[Any], name: str) -> tuple[npt.NDArray[Any] 
     return Table.of_numbers(without_infinity(numbers)), notes
 
 
-def _one_of(names: Sequence[str], arrays: dict[str, npt.NDArray[Any]], path: Path) -> str | None:
+def one_of(names: Sequence[str], arrays: dict[str, npt.NDArray[Any]], path: Path) -> str | None:
     """Return the one of these names that the file has, or None; two of them are an error."""
     found = [name for name in names if name in arrays]
     if len(found) > 1:

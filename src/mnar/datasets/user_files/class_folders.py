@@ -41,7 +41,7 @@ def read_class_folders(
                 f"{folder / path} is in no class folder; move it to its class or to {UNLABELED_FOLDERS[0]}/"
             )
     folders = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    class_names = [name for name in folders if not _is_unlabeled(name, unlabeled)]
+    class_names = [name for name in folders if not is_unlabeled_folder(name, unlabeled)]
     if class_names == folders and like is None:
         raise ValueError(
             f"{folder} has the class folders {', '.join(folders)} and no {'/, '.join(UNLABELED_FOLDERS)}/: "
@@ -49,7 +49,7 @@ def read_class_folders(
             "name their folder with --unlabeled"
         )
 
-    labels = [None if _is_unlabeled(class_of[path], unlabeled) else class_of[path] for path in paths]
+    labels = [None if is_unlabeled_folder(class_of[path], unlabeled) else class_of[path] for path in paths]
     if like is None:
         y, known_names, notes = encode_labels(labels, str(folder), class_names)
     else:
@@ -61,6 +61,6 @@ def read_class_folders(
     return PartlyLabeled(images.x, y[kept], known_names, row_names, (*notes, *images.notes), kept + 1)
 
 
-def _is_unlabeled(name: str, unlabeled: Collection[str]) -> bool:
+def is_unlabeled_folder(name: str, unlabeled: Collection[str]) -> bool:
     """Whether the images in the folder of this name have no label."""
     return name in unlabeled or name.lower() in UNLABELED_FOLDERS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -108,6 +109,14 @@ def read_columns(path: Path, *, as_text: Collection[str] = (), progress: OnProgr
 
 
 def _parquet(path: Path) -> Columns:
+    with reading_parquet(path) as file:
+        table = file.read()
+    return columns_of(table, where=str(path), first_row=1)
+
+
+@contextmanager
+def reading_parquet(path: Path) -> Iterator[Any]:
+    """Open a parquet file as a `pyarrow.parquet.ParquetFile`. An error of pyarrow becomes one that names the file."""
     try:
         parquet = import_module("pyarrow.parquet")
     except ImportError as error:
@@ -117,10 +126,10 @@ def _parquet(path: Path) -> Columns:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; name a CSV or parquet file")
     try:
-        table = parquet.ParquetFile(path).read()
-    except (ValueError, OSError) as error:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except (import_module("pyarrow").ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a complete parquet file ({error}); write the file again") from error
-    return columns_of(table, where=str(path), first_row=1)
 
 
 def columns_of(frame: Any, where: str = "the table", first_row: int = 0) -> Columns:
@@ -128,7 +137,7 @@ def columns_of(frame: Any, where: str = "the table", first_row: int = 0) -> Colu
 
     Messages count the rows from `first_row`: from 0 in Python, and from 1 in a file.
     """
-    names = list(frame) if isinstance(frame, Mapping) else list(getattr(frame, "column_names", frame.columns))
+    names = column_names(frame)
     for position, name in enumerate(names):
         if name in names[:position]:
             raise ValueError(f"{where}: two columns are called {name!r}; rename one of them")
@@ -146,6 +155,11 @@ def columns_of(frame: Any, where: str = "the table", first_row: int = 0) -> Colu
     return Columns(where, cells, row_names, range(1, num_rows + 1), categories=categories)
 
 
+def column_names(frame: Any) -> list[Any]:
+    """Return the names of the columns as the frame stores them: they need not be texts."""
+    return list(frame) if isinstance(frame, Mapping) else list(getattr(frame, "column_names", frame.columns))
+
+
 def _is_category(column: Any) -> bool:
     """Whether the column of a DataFrame has pandas' type "category"."""
     return str(getattr(column, "dtype", "")) == "category"
@@ -155,6 +169,8 @@ def _cells(column: Any) -> Cells:
     """Return a column of numbers as an array, and any other column as texts."""
     if _is_category(column):
         column = column.astype(object)  # otherwise a missing cell would turn 1 into 1.0
+    if type_of_values := getattr(getattr(column, "type", None), "value_type", None):
+        column = column.cast(type_of_values)  # pyarrow's to_numpy returns the last category for a missing cell
     values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
     if values.ndim != 1:
         raise ValueError(f"a column has shape {values.shape}; give one cell per row")

@@ -149,6 +149,14 @@ def csv_rows(layout: CsvLayout, progress: OnProgress | None = None) -> Iterator[
         progress(num_bytes, num_bytes)
 
 
+def count_rows(layout: CsvLayout) -> int:
+    """Return the number of rows below the header, with those in which every cell is empty. No row is converted."""
+    with layout.path.open(encoding=layout.encoding, newline="") as file:
+        if layout.has_quotes:  # a quoted cell may contain line ends
+            return sum(1 for _ in _records(file, layout.separator, layout.path)) - 1
+        return sum(1 for line in file if line not in ("\n", "\r\n", "\r")) - 1
+
+
 def read_header(path: Path) -> list[str]:
     """Return the column names of a CSV file. Only the beginning of the file is read."""
     path = Path(path)

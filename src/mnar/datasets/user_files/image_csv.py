@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path, PureWindowsPath
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,12 +40,12 @@ def read_image_csv(
     images. `like` is a trained model, whose classes and image shape the data take; then the label column may be
     missing. The row number of an image without a row is 0.
     """
-    folder, csv_path = _folder_and_csv(Path(folder_or_csv))
+    folder, csv_path = folder_and_csv(Path(folder_or_csv))
     in_folder = images_under(folder)
     table = read_csv(csv_path)
-    class_names = _class_names(folder / CLASSES) if like is None else like.class_names
+    class_names = class_names_in(folder / CLASSES) if like is None else like.class_names
     label_cells = _label_cells(table, label, like)
-    rows, path_notes = _rows_by_path(table, folder, set(in_folder))
+    rows, path_notes = rows_by_path(table, folder, set(in_folder))
     cell_of_row = _one_cell_per_path(
         table, rows, label_cells, lambda text: not is_missing(text, class_names or (), unlabeled)
     )
@@ -82,7 +83,32 @@ def read_image_csv(
     )
 
 
-def _folder_and_csv(source: Path) -> tuple[Path, Path]:
+class ListedImages(NamedTuple):
+    """The images of a folder with a CSV file, without their labels."""
+
+    folder: Path
+    paths: list[str]  # relative to the folder, sorted
+    row_numbers: list[int]  # rows of the CSV file from 1; 0: the image has no row
+    ids: list[str] | None
+    notes: list[str]
+
+
+def listed_images(folder_or_csv: Path, *, id: str | None = None) -> ListedImages:
+    """Return all images that `read_image_csv` would read, for a model that predicts their labels."""
+    folder, csv_path = folder_and_csv(Path(folder_or_csv))
+    in_folder, table = images_under(folder), read_csv(csv_path)
+    rows, notes = rows_by_path(table, folder, set(in_folder))
+    paths = sorted(rows.keys() | in_folder)
+    first_row = [rows[path][0] if path in rows else None for path in paths]
+    row_numbers = [0 if row is None else table.row_numbers[row] for row in first_row]
+    ids, id_notes = None, list[str]()
+    if id is not None:
+        cells = table.column(id)
+        ids, id_notes = identifiers(["" if row is None else cells[row] for row in first_row], str(csv_path))
+    return ListedImages(folder, paths, row_numbers, ids, [*table.notes, *notes, *id_notes])
+
+
+def folder_and_csv(source: Path) -> tuple[Path, Path]:
     """Return the folder of images and the CSV file with the labels."""
     if source.is_file():
         return source.parent, source
@@ -98,7 +124,7 @@ def _folder_and_csv(source: Path) -> tuple[Path, Path]:
     return source, found[0]
 
 
-def _class_names(path: Path) -> tuple[str, ...] | None:
+def class_names_in(path: Path) -> tuple[str, ...] | None:
     """Return the names in classes.txt, or None if there is no such file."""
     if not path.is_file():
         return None
@@ -119,11 +145,11 @@ def _label_cells(table: CsvFile, label: str | None, like: ModelInputs | None) ->
     return table.column(label or label_column(table.header, str(table.path)))
 
 
-def _rows_by_path(table: CsvFile, folder: Path, images: set[str]) -> tuple[dict[str, list[int]], list[str]]:
+def rows_by_path(table: CsvFile, folder: Path, images: set[str]) -> tuple[dict[str, list[int]], list[str]]:
     """Return the rows that name each image, and a note on missing images. `images` are the paths in the folder."""
     rows: dict[str, list[int]] = {}
     missing = []
-    for row, path_text in enumerate(table.column(_path_column(table))):
+    for row, path_text in enumerate(table.column(path_column(table))):
         path = _path_within(folder, path_text.strip(), images, f"{table.path}, {table.row_names[row]}: ")
         if path is None:
             missing.append(f"{path_text.strip()!r} in {table.row_names[row]}")
@@ -162,7 +188,7 @@ def _one_cell_per_path(
     return chosen
 
 
-def _path_column(table: CsvFile) -> str:
+def path_column(table: CsvFile) -> str:
     """Return the only column that has a usual name of a column of paths."""
     found = [name for name in table.header if name.casefold() in PATH_NAMES]
     if len(found) != 1:

@@ -85,7 +85,7 @@ def encode_labels(
     missing = {text for text in set(texts) if is_missing(text, known, unlabeled)}
     labels = [None if text in missing else text for text in texts]
     if class_names is None:
-        labels = _without_zero_decimals(labels)
+        labels = without_zero_decimals(labels)
         known = tuple(sorted({label for label in labels if label is not None}, key=_numbers_before_texts))
 
     number = {name: c for c, name in enumerate(known)}
@@ -149,7 +149,7 @@ def _checked_class_names(class_names: Sequence[str] | None, where: str) -> tuple
     return names
 
 
-def _without_zero_decimals(labels: list[str | None]) -> list[str | None]:
+def without_zero_decimals(labels: list[str | None]) -> list[str | None]:
     """Turn 1.0 into 1 if all labels are whole numbers: many programs write 1.0 when the column has missing values."""
     matches = {label: WHOLE_NUMBER.fullmatch(label) for label in set(labels) if label is not None}
     if not all(matches.values()):

@@ -57,7 +57,7 @@ def read_data(
             f"no data at {source}; name a folder of images with a CSV, class folders, or a .csv, .parquet or .npz file"
         )
     holds_table = like is not None and like.encoder is not None
-    kind, read = _kind_and_reader(source, ignore, holds_table)
+    kind, read = kind_and_reader(source, ignore, holds_table)
     no_label = tuple(text.strip() for text in unlabeled)
     options = {"label": label, "ignore": ignore, "unlabeled": no_label, "size": size, "id": id, "like": like}
     given = {name: value for name, value in options.items() if value not in (None, ())}
@@ -71,7 +71,7 @@ def read_data(
     return data._replace(notes=(*data.notes, *oddities(data))) if like is None else data
 
 
-def _kind_and_reader(
+def kind_and_reader(
     source: Path, ignore: tuple[str, ...], holds_table: bool
 ) -> tuple[str, Callable[..., PartlyLabeled]]:
     """Return what the source is, in words, and the function that reads it. `holds_table`: it cannot hold images."""

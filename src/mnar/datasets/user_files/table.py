@@ -74,7 +74,7 @@ def features_of(frame: Any) -> tuple[Table, list[str]]:
 
 def features_like(frame: Any, schema: Table) -> Table:
     """Return new rows with the columns of `schema`, in its order; other columns of the frame are not read."""
-    return _columns_of_schema(columns_of(frame), schema)
+    return columns_of_schema(columns_of(frame), schema)
 
 
 def _text_columns(path: Path, label: str | None, id: str | None, like: ModelInputs | None) -> set[str]:
@@ -103,10 +103,10 @@ def _features_like(columns: Columns, names: list[str], like: ModelInputs) -> tup
     unused = [name for name in names if name not in (*schema.numeric_names, *schema.categorical_names)]
     notes = [f"{columns.where}: the model does not use these columns: {', '.join(unused)}"]
     is_used = like.encoder is not None  # otherwise --features replaces all columns
-    return _columns_of_schema(columns, schema), notes if unused and is_used else []
+    return columns_of_schema(columns, schema), notes if unused and is_used else []
 
 
-def _columns_of_schema(columns: Columns, schema: Table) -> Table:
+def columns_of_schema(columns: Columns, schema: Table) -> Table:
     """Return the columns of `schema`, in its order. Levels that the schema does not have follow those that it has."""
     columns.require([*schema.numeric_names, *schema.categorical_names])
     known = zip(schema.categorical_names, schema.categories, strict=True)

@@ -2,8 +2,7 @@
 
 The filters are random patches of the images, whitened (Coates, Ng and Lee, AISTATS 2011; Coates and Ng, ICML 2011).
 Each window of an image is normalised in contrast and whitened, and multiplied with every filter. The products go
-through a soft threshold, separately for each sign, and are averaged over a grid. Everything except the normalisation
-of the windows is one convolution.
+through a soft threshold, separately for each sign, and are averaged over a grid.
 
 The alternative is a network trained on the labels. With 500 labelled images of CIFAR-10, a logistic regression on these
 features has an out-of-fold accuracy of 49 %, and small_cnn after 400 steps per fold has 39 % (means of two draws). With
@@ -103,11 +102,14 @@ def _averaged_responses(images: Tensor, filters: Tensor, offset: Tensor) -> Tens
     """Return the averaged responses of both signs, flat: [n, 2 * f * GRID * GRID]."""
     # Stride 2 takes a quarter of the time, without a measured loss.
     stride = 2 if min(images.shape[2:]) >= LARGEST_SIDE // 2 else 1
-    box = torch.full_like(filters[:1], 1 / filters[0].numel())
-    mean = F.conv2d(images, box, stride=stride)
-    variance = (F.conv2d(images.square(), box, stride=stride) - mean.square()).clamp(min=0)
-    from_mean = F.conv2d(images, filters, stride=stride) - mean * filters.sum((1, 2, 3))[:, None, None]
-    responses = from_mean / (variance + CONTRAST_FLOOR).sqrt() - offset[:, None, None]
+    side = filters.shape[2]
+    num_rows, num_columns = ((length - side) // stride + 1 for length in images.shape[2:])
+    windows = F.unfold(images, side, stride=stride)  # [n, pixels of a window, windows]
+    # The windows are centred before they are squared. The mean of the squares minus the square of the mean loses so
+    # many digits in flat windows that features of enlarged digits differed by 5e-4 from those in double precision.
+    windows = windows - windows.mean(1, keepdim=True)
+    contrast = (windows.square().mean(1, keepdim=True) + CONTRAST_FLOOR).sqrt()
+    responses = (filters.flatten(1) @ windows / contrast - offset[:, None]).unflatten(2, (num_rows, num_columns))
     either_sign = torch.cat([responses - THRESHOLD, -responses - THRESHOLD], dim=1).relu()
     return F.adaptive_avg_pool2d(either_sign, GRID).flatten(1)
 

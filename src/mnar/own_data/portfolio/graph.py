@@ -11,17 +11,21 @@ F        weights    label weight of every row and class
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from mnar.own_data.portfolio.member import Arrays, Features, Floats, Inputs, Integers, Samples, normalized
+from mnar.own_data.portfolio.neighbors import NearestRows, nearest
 
 REACH = 0.99
 SAME = 1e-3  # rows at this distance, relative to the farthest neighbour, are equal up to rounding
+FOUND_TOGETHER = 10  # neighbours that one search finds for all graphs of the same rows, which use 5 or 10 of them
 FLOOR = 1e-9  # weight added to every class: a row that no label reaches gets equal probabilities
 
 
@@ -43,12 +47,30 @@ class Graph:
         x = inputs.features
         if len(x) == 0:
             return np.zeros((0, self.row_probs.shape[1]))
-        distance, neighbor = nearest(self.rows, x, self.num_neighbors)
+        distance, neighbor = self._neighbors(inputs)
         scale = np.maximum(distance[:, -1:], np.finfo(np.float32).tiny)
         closeness = np.exp(-2 * (distance / scale) ** 2)
         is_same = distance <= SAME * scale
         closeness = np.where(is_same.any(1, keepdims=True), is_same, closeness)
         return normalized((closeness[:, :, None] * self.row_probs[neighbor]).sum(1))
+
+    def _neighbors(self, inputs: Inputs) -> tuple[Floats, Integers]:
+        """Return the distances and the numbers of the nearest rows, [n, num_neighbors]."""
+        shared = {} if inputs.shared is None else inputs.shared
+        key = f"neighbours in the graph {self._fingerprint}"
+        if key not in shared or shared[key][0].shape[1] < self.num_neighbors:
+            num_found = min(max(self.num_neighbors, FOUND_TOGETHER), len(self.rows))
+            shared[key] = self._search.search(inputs.features, num_found)
+        distance, neighbor = shared[key]
+        return distance[:, : self.num_neighbors], neighbor[:, : self.num_neighbors]
+
+    @cached_property
+    def _search(self) -> NearestRows:
+        return NearestRows(self.rows)
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return hashlib.sha1(self.rows.tobytes(), usedforsecurity=False).hexdigest()
 
     def arrays(self) -> Arrays:
         return {"rows": self.rows, "row_probs": self.row_probs, "num_neighbors": np.array(self.num_neighbors)}
@@ -67,14 +89,6 @@ def fit_graph(samples: Samples, *, num_neighbors: int = 10, num_steps: int = 200
         samples.shared[key] = normalized_edges(rows, num_neighbors)
     start = start_weights(samples)
     return Graph(rows, normalized(propagate(samples.shared[key], start, num_steps) + FLOOR), num_neighbors)
-
-
-def nearest(rows: Features, x: Features, num_neighbors: int) -> tuple[Floats, Integers]:
-    """Return the distances and the numbers of the nearest rows of each row of x."""
-    from sklearn.neighbors import NearestNeighbors
-
-    distance, neighbor = NearestNeighbors(n_neighbors=num_neighbors).fit(rows).kneighbors(x)
-    return distance, neighbor
 
 
 def normalized_edges(rows: Features, num_neighbors: int) -> Any:

@@ -30,6 +30,8 @@ class Inputs(NamedTuple):
     # [n] positions among the samples that the member was fitted to; None: new samples. A member that has already
     # predicted its own samples need not predict them again.
     training_rows: Integers | None = None
+    # Results that depend on the inputs alone, e.g. nearest neighbours. Members that predict the same inputs share them.
+    shared: dict[str, Any] | None = None
 
     def rows(self, index: npt.NDArray[Any]) -> Inputs:
         """Return the samples that `index` selects."""

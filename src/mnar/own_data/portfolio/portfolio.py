@@ -12,12 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from mnar.own_data.inspection.label_shift import Interval, pool_shares
+from mnar.own_data.inspection.label_shift import AtRandomTest, Interval, missing_at_random_test, pool_shares
 from mnar.own_data.inspection.probe import OutOfFold
 from mnar.own_data.portfolio.combination import combine, combined_weights, logs, out_of_fold_combination
 from mnar.own_data.portfolio.cross_validation import (
@@ -73,6 +73,7 @@ class Choice:
     cross_validated: CrossValidated
     recalls: dict[str, list[Score | None]]  # per class, of the chosen combination and of the labels alone
     reason: str
+    at_random: AtRandomTest | None = None  # whether labels are missing at random; None: not tested
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,6 +94,7 @@ class Portfolio:
 
     def balanced_probs(self, inputs: Inputs) -> Floats:
         """Return probabilities as if all classes were equally frequent, [n, k]."""
+        inputs = inputs._replace(shared={})
         return combine(np.stack([logs(member.probs(inputs)) for member in self.members]), self.weights)
 
     def pool_probs(self, inputs: Inputs) -> Floats:
@@ -133,18 +135,22 @@ def fit_portfolio(
     objective: Objective = "balanced_accuracy",
     seconds: float = np.inf,
     watcher: Watcher | None = None,
+    test_at_random: bool = False,
 ) -> Portfolio:
     """Choose among the members and fit the chosen ones.
 
-    objective    what the predictions maximise: "balanced_accuracy", where every class counts the same, or "accuracy"
-                 on the pool
-    seconds      members that would need longer than this in all are left out
+    objective         what the predictions maximise: "balanced_accuracy", where every class counts the same, or
+                      "accuracy" on the pool
+    seconds           members that would need longer than this in all are left out
+    test_at_random    also test whether labels are missing at random, which takes about a second
     """
     watcher, until = watcher or Silent(), time.monotonic() + seconds
     folds = make_folds(samples)
     with nullcontext() if samples.inputs.images is not None else one_thread():
         tried, left_out = try_all(members, samples, folds, until, watcher)
         choice, weights = choose(tried, left_out, members, samples, folds, objective)
+        if test_at_random:
+            choice = replace(choice, at_random=_at_random_test(tried[int(weights.argmax())], samples, folds))
         by_name = {member.name: member for member in members}
         chosen = [(by_name[t.name], weight) for t, weight in zip(tried, weights, strict=True) if weight > 0]
         fitted = tuple(_fitted_to_all(member, samples) for member, _ in chosen)
@@ -285,6 +291,19 @@ def _estimated_shares(
     )
     out_of_fold = OutOfFold(with_shares(combined[0], labeled_shares), folds.fold[0], pool.astype(np.float32))
     return pool_shares(out_of_fold, folds.y, seed=samples.seed).em
+
+
+def _at_random_test(tried: Tried, samples: Samples, folds: Folds) -> AtRandomTest | None:
+    """Test with the predictions of one member, the first repeat; None if there is no pool, or no class has labels in
+    every fold.
+
+    The predictions of a combination would not do: its weights are fitted to the labels, so its predictions for labelled
+    rows and for the pool differ even if labels are missing at random.
+    """
+    if not len(folds.pool) or samples.counts.max() < folds.num_folds:
+        return None
+    out_of_fold = OutOfFold(tried.probs_labeled[0], folds.fold[0], tried.probs_pool)
+    return missing_at_random_test(out_of_fold, folds.y, seed=samples.seed)
 
 
 def _known_shares(shares: Interval | None, samples: Samples) -> Floats:

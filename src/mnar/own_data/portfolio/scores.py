@@ -137,6 +137,7 @@ class CrossValidated(NamedTuple):
     """The predictions of the chosen model for labels that it was not fitted to."""
 
     y: Integers  # [n] the labels, once per repeat of the cross-validation
+    balanced_probs: Floats  # [n, k] as if all classes were equally frequent
     probs: Floats  # [n, k] whose arg-max is the prediction
     confidence: Floats  # [n] probability of the predicted class, for samples with the class distribution of the pool
     weight: Floats  # [n] gives the labels the class distribution of the pool
@@ -155,8 +156,8 @@ def cross_validated(balanced_probs: Floats, probs: Floats, y: Integers, shares: 
     """
     num_classes = probs.shape[-1]
     labels, flat = np.tile(y, len(probs)), probs.reshape(-1, num_classes)
-    predicted = flat.argmax(1)
-    posterior = with_shares(balanced_probs.reshape(-1, num_classes), shares)
+    balanced, predicted = balanced_probs.reshape(-1, num_classes), flat.argmax(1)
+    posterior = with_shares(balanced, shares)
     counts = np.bincount(labels, minlength=num_classes)
     weight: Floats = (shares / np.maximum(counts, 1))[labels]
-    return CrossValidated(labels, flat, posterior[np.arange(len(labels)), predicted], weight)
+    return CrossValidated(labels, balanced, flat, posterior[np.arange(len(labels)), predicted], weight)

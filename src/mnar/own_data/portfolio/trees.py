@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -50,19 +51,34 @@ class Trees:
         return np.concatenate(parts) if parts else np.zeros((0, len(self.counts)))
 
     def _probs(self, x: npt.NDArray[np.float32]) -> Floats:
-        all_rows, scores = np.arange(len(x)), np.tile(self.start, (len(x), 1))
-        for root in self.roots:
-            node = np.full(len(x), root)
-            while True:
-                goes_left = x[all_rows, self.feature[node]] <= self.threshold[node]
-                child = np.where(goes_left, self.left[node], self.right[node])
-                if (child == node).all():
-                    break
-                node = child
-            scores += self.value[node]
+        scores = np.tile(self.start, (len(x), 1))
+        compiled = self._compiled
+        if compiled is None:
+            for root in self.roots:
+                scores += self.value[_leaves(self, root, x)]
+        else:
+            x = np.ascontiguousarray(x, np.float32)
+            for tree in compiled:
+                scores += tree.predict(x).reshape(scores.shape)
         probs = np.zeros((len(x), len(self.counts)))
         probs[:, self.classes] = softmax(scores) if self.is_log else scores
         return balanced(probs, self.counts)
+
+    @cached_property
+    def _compiled(self) -> list[Any] | None:
+        """The trees in the form of scikit-learn, whose compiled code is five times as fast as numpy, or None.
+
+        scikit-learn's class has no public constructor. If a later version changes it, numpy computes the same scores.
+        """
+        try:
+            return [_compiled_tree(self, root, end) for root, end in zip(self.roots, self._ends, strict=True)]
+        except (ImportError, AttributeError, TypeError, ValueError, KeyError):
+            return None
+
+    @property
+    def _ends(self) -> Integers:
+        """The number of the first node after each tree, [t]."""
+        return np.append(self.roots[1:], len(self.feature)) if len(self.roots) else self.roots
 
     def arrays(self) -> Arrays:
         return {name: np.asarray(getattr(self, name)) for name in ARRAYS}
@@ -70,6 +86,32 @@ class Trees:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         return cls(**{**arrays, "is_log": arrays["is_log"].item()})
+
+
+def _leaves(trees: Trees, root: int, x: npt.NDArray[np.float32]) -> Integers:
+    """Return the number of the leaf of one tree that each row falls into, by numpy."""
+    all_rows, node = np.arange(len(x)), np.full(len(x), root)
+    while True:
+        goes_left = x[all_rows, trees.feature[node]] <= trees.threshold[node]
+        child = np.where(goes_left, trees.left[node], trees.right[node])
+        if (child == node).all():
+            return node
+        node = child
+
+
+def _compiled_tree(trees: Trees, root: int, end: int) -> Any:
+    """Return the nodes from `root` to `end` as a tree of scikit-learn."""
+    from sklearn.tree._tree import NODE_DTYPE, Tree
+
+    is_leaf = trees.left[root:end] == np.arange(root, end)
+    nodes = np.zeros(end - root, NODE_DTYPE)
+    nodes["left_child"] = np.where(is_leaf, -1, trees.left[root:end] - root)
+    nodes["right_child"] = np.where(is_leaf, -1, trees.right[root:end] - root)
+    nodes["feature"], nodes["threshold"] = trees.feature[root:end], trees.threshold[root:end]
+    values = np.ascontiguousarray(trees.value[root:end, None], np.float64)
+    tree = Tree(int(trees.feature.max()) + 1, np.array([values.shape[2]], np.intp), 1)
+    tree.__setstate__({"max_depth": len(nodes), "node_count": len(nodes), "nodes": nodes, "values": values})
+    return tree
 
 
 ARRAYS = ("classes", "counts", "start", "roots", "feature", "threshold", "left", "right", "value", "is_log")

@@ -1,0 +1,63 @@
+"""`mnar predict`: apply the model of a run to new data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnar.cli.options import Device, Features, Id, Overwrite, Prior, RunArgument
+from mnar.terminal.console import bar, console, say
+
+
+def predict(
+    run: RunArgument,
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="New data of the same kind as in training: a table, a folder of images, an image, a CSV file that "
+            "lists images, or an .npy or .npz file."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
+    prior: Prior = None,
+    top: Annotated[int, typer.Option(help="Number of classes to list per sample, the most probable first.")] = 1,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Also write the probability of every class.")
+    ] = False,
+    id: Id = None,
+    features: Features = None,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Predict new data with the model of a finished run, and write the labels with their confidences as a CSV file.
+
+    Example: `mnar predict runs/survey new.csv --out predictions.csv`
+
+    The data need no labels. They go through the preprocessing of the training run. A stopped command continues where
+    it stopped if it is repeated.
+    """
+    from mnar.terminal.predictions_table import predictions_table
+    from mnar.trained import load
+    from mnar.trained.predict import predict_file
+
+    model = load(run, device=device)
+    with bar("predicting", total=None) as update:
+        result = predict_file(
+            model,
+            data,
+            out,
+            prior=prior,
+            top=top,
+            probabilities=probabilities,
+            id=id,
+            features=features,
+            overwrite=overwrite,
+            on_rows=lambda done, total: update(completed=done, total=total),
+        )
+    for note in result.notes:
+        say(note)
+    console.print(predictions_table(result, model.inputs.class_names))
+    say(f"The probabilities are for {result.mix.description} (--prior).")
+    say(f"{result.num_rows:,} predictions: {out}")

@@ -1,0 +1,70 @@
+"""`mnar relabel`: label the pool, and say which labels can be accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnar.cli.options import Device, Features, Id, MovedData, Overwrite, Prior, RunArgument
+from mnar.terminal.console import bar, console, say
+
+
+def relabel(
+    run: RunArgument,
+    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("labels.csv"),
+    pool: Annotated[
+        Path | None,
+        typer.Option(help="Another pool to label: data of the same kind as in training. Default: the training pool."),
+    ] = None,
+    precision: Annotated[
+        float, typer.Option(help="The share of right labels that the accepted labels of each class should have.")
+    ] = 0.95,
+    prior: Prior = None,
+    data: MovedData = None,
+    id: Id = None,
+    features: Features = None,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Label the pool of a finished run, and decide for every label: accept, review or reject.
+
+    Example: `mnar relabel runs/survey --out labels.csv --precision 0.95`
+
+    The decisions are calibrated on labels that the model was not trained on, and corrected for the class mix of the
+    pool. A stopped command continues where it stopped if it is repeated.
+    """
+    from mnar.terminal.predictions_table import decisions_table
+    from mnar.trained import load
+    from mnar.trained.relabel import relabel_file
+
+    if pool is not None and data is not None:
+        raise ValueError("--data says where the training pool is, but --pool names another one; leave one of them out")
+    if pool is None and (id is not None or features is not None):
+        raise ValueError("--id and --features say how to read another pool; name it with --pool, or leave them out")
+    model = load(run, device=device)
+    with bar("labelling", total=None) as update:
+        result = relabel_file(
+            model,
+            out,
+            source=pool,
+            root=data,
+            precision=precision,
+            prior=prior,
+            id=id,
+            features=features,
+            overwrite=overwrite,
+            on_rows=lambda done, total: update(completed=done, total=total),
+        )
+    for note in result.notes:
+        say(note)
+    console.print(decisions_table(result, model.inputs.class_names))
+    accepted = result.counts[:, 0]
+    if accepted.any():
+        expected = result.decisions.expected_overall(accepted)
+        say(f"{expected:.1%} of the {accepted.sum():,} accepted labels are expected to be right.")
+    for note in result.decisions.notes(model.inputs.class_names):
+        say(note)
+    say(f"The decisions are for {result.mix.description} (--prior).")
+    say(f"{result.num_rows:,} labels: {out}")

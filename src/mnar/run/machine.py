@@ -1,0 +1,34 @@
+"""What environment.json says about the machine and the software of a run."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mnar
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Return versions, the commit, the device and the number of threads."""
+    return {
+        "mnar": mnar.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _commit() -> str | None:
+    """The git commit of a source checkout, marked when files were changed; None for an installed package."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()

@@ -1,0 +1,157 @@
+"""Compute the features of all samples and write them as an .npy file, in the order in which `mnar train` reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from mnar.atomic_write import flush_folder
+from mnar.datasets.user_files import PartlyLabeled, Table, read_data
+from mnar.datasets.user_files.arrays import tensor_of
+from mnar.datasets.user_files.table_encoder import TableEncoder
+from mnar.trained.embed.network import make_network, without_downloads
+from mnar.trained.embed.outputs import features_function, rows_of
+from mnar.trained.embed.scaling import Scale, Scaling, channels_of, choose_scaling
+from mnar.types import OnProgress
+
+BATCH = 64
+
+
+class Embedded(NamedTuple):
+    """What `write_features` wrote."""
+
+    num_rows: int
+    num_features: int
+    scaling: Scaling
+    notes: tuple[str, ...]  # about the data
+
+
+def write_features(
+    source: Path,
+    out: Path,
+    *,
+    model: str,
+    weights: Path | None = None,
+    reading: dict[str, Any] | None = None,
+    batch: int = BATCH,
+    scale: Scale = "auto",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    device: str = "auto",
+    on_reading: OnProgress | None = None,
+    on_rows: OnProgress = lambda done, total: None,
+) -> Embedded:
+    """Compute features of the data at `source` with a network, and write them to `out`.
+
+    model      MODULE:FACTORY, as `make_network` takes it
+    weights    a file of weights for the network
+    reading    options of `read_data`; the samples and their order are those of `mnar train`
+    batch      samples that the network sees at a time
+    scale, mean, std    as `choose_scaling` takes them
+    device     cpu, cuda, or auto: a GPU if there is one
+
+    The file appears when it is complete.
+    """
+    if batch < 1:
+        raise ValueError(f"the batch is {batch}; choose at least 1")
+    with without_downloads(), torch.inference_mode():
+        network = make_network(model, weights)
+        data = read_data(Path(source), **(reading or {}), progress=on_reading)
+        x = _samples(data)
+        num_channels = channels_of(network, x)
+        scaling = choose_scaling(scale, x, num_channels, mean=mean, std=std, weights=weights)
+        chosen = _device(device)
+        rows = _rows(network.to(chosen), x, scaling, num_channels, batch, chosen, data.row_names, on_rows)
+        num_features = _write_rows(out, rows, len(x))
+    return Embedded(len(x), num_features, scaling, data.notes)
+
+
+def _samples(data: PartlyLabeled) -> Tensor:
+    """Return the samples as a tensor; a table is encoded as for training."""
+    return tensor_of(TableEncoder.fit(data.x).transform(data.x) if isinstance(data.x, Table) else data.x)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda") and not name.startswith("cuda:"):
+        raise ValueError(f"--device is {name!r}; choose cpu, cuda or auto")
+    if name != "cpu" and not torch.cuda.is_available():
+        raise ValueError("--device is cuda, but there is no GPU; choose --device cpu")
+    return torch.device(name)
+
+
+def _rows(
+    network: nn.Module,
+    x: Tensor,
+    scaling: Scaling,
+    num_channels: int,
+    batch: int,
+    device: torch.device,
+    names: Sequence[str],
+    on_rows: OnProgress,
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield the features of each batch of samples."""
+    features, done = features_function(network), 0
+    for samples in x.split(batch):
+        inputs = scaling.apply(samples.to(device), num_channels)
+        try:
+            output = features(inputs)
+        except torch.OutOfMemoryError:
+            raise  # the command line has a message for it
+        except Exception as error:  # the code is the user's, so any error is possible
+            raise ValueError(
+                f"the network cannot take samples of shape {tuple(inputs.shape[1:])} ({type(error).__name__}: "
+                f"{error}); choose another network, or for images another --size"
+            ) from error
+        rows = rows_of(output, len(samples))
+        is_finite = rows.isfinite().all(1)
+        if not is_finite.all():
+            wrong = names[done + int((~is_finite).nonzero()[0])]
+            raise ValueError(
+                f"the network returns values for {wrong} that are not finite numbers; check its weights, and how its "
+                "inputs are scaled (--scale)"
+            )
+        done += len(samples)
+        on_rows(done, len(x))
+        yield rows.cpu().numpy()
+
+
+def _write_rows(out: Path, batches: Iterator[npt.NDArray[np.float32]], num_rows: int) -> int:
+    """Write batches of rows as one .npy file, and return the number of columns.
+
+    The rows are written one after another, and not through a memory map: on a full disk, a memory map would end the
+    process without a message.
+    """
+    part = out.with_name(f"{out.name}.part")
+    num_columns = 0
+    try:
+        with part.open("wb") as file:
+            for rows in batches:
+                if file.tell() == 0:
+                    num_columns = rows.shape[1]
+                    header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, num_columns)}
+                    np.lib.format.write_array_header_1_0(file, header)
+                if rows.shape[1] != num_columns:
+                    raise ValueError(
+                        f"the network returns {num_columns} features for some samples and {rows.shape[1]} for others; "
+                        "the number must not depend on the sample"
+                    )
+                file.write(np.ascontiguousarray(rows, "<f4").tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(out)
+    except OSError as error:
+        error.filename, error.filename2 = str(out), None  # the error of a full disk does not name the file
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+    flush_folder(out.absolute().parent)
+    return num_columns

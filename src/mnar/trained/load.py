@@ -1,0 +1,81 @@
+"""Load the model of a finished run folder. Nothing in a run folder is unpickled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mnar.config import OWN_DATA, RunConfig
+from mnar.datasets.user_files.model_inputs import ModelInputs
+from mnar.datasets.user_files.table_encoder import TableEncoder
+from mnar.own_data.confidence import NetworkCalibration
+from mnar.own_data.portfolio_model import read_portfolio_model
+from mnar.own_data.portfolio_run import is_portfolio_run, read_portfolio_config
+from mnar.run import RunFolder, trained_network
+from mnar.run.calibration_file import CalibrationData, read_calibration
+from mnar.run.file_names import CONFIG, MODEL, PORTFOLIO, resume_command
+from mnar.run.model_file import ModelInput, read_model_input
+from mnar.trained.model import TrainedModel
+from mnar.trained.predictor import NetworkPredictor, PortfolioPredictor
+from mnar.training.engine import Engine
+from mnar.types import DataSet
+
+
+def load(run: str | Path, *, device: str = "auto") -> TrainedModel:
+    """Load the model of a finished run.
+
+    run       the run folder that `mnar train` wrote, of own data or of a benchmark
+    device    "cpu", "cuda", or "auto": a GPU if the machine has one. It matters for networks only.
+    """
+    folder = _run_folder(Path(run))
+    stored = read_model_input(folder)
+    if stored is None:
+        raise FileNotFoundError(
+            f"{folder} is unfinished and has no model yet; finish it with `{resume_command(folder)}`"
+        )
+    encoder = None if stored["encoding"] is None else TableEncoder.from_dict(stored["encoding"])
+    inputs = ModelInputs(tuple(stored["input_shape"]), tuple(stored["class_names"]), encoder)
+    calibration = read_calibration(folder)
+    if is_portfolio_run(folder):
+        model = PortfolioPredictor(read_portfolio_model(folder))
+        ignored = _ignored(read_portfolio_config(folder).reading)
+        return TrainedModel(folder, inputs, model, calibration, ignored)
+    config = RunFolder(folder).config().with_engine([f"engine.device={device}"])
+    ignored = _ignored(config.dataset.options) if config.dataset.name == OWN_DATA else ()
+    return TrainedModel(folder, inputs, _network(folder, config, stored, calibration), calibration, ignored)
+
+
+def _ignored(reading: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns that are no features: those that the user left out, and the label."""
+    label = reading.get("label")
+    return (*reading.get("ignore", ()), *([label] if label else []))
+
+
+def _run_folder(run: Path) -> Path:
+    """Return the folder of the run, which may be named by its model file. Refuse anything else."""
+    if not run.exists():
+        raise FileNotFoundError(f"there is no run at {run}; name the folder that `mnar train` wrote")
+    folder = run.parent if run.name == MODEL else run
+    if not folder.is_dir():
+        raise ValueError(f"{run} is not a run folder; name the folder that `mnar train` wrote")
+    if not (folder / CONFIG).exists() and not (folder / PORTFOLIO).exists():
+        RunFolder(folder).config()  # raises an error that names a run folder below, if there is one
+    return folder
+
+
+def _network(
+    folder: Path, config: RunConfig, stored: ModelInput, calibration: CalibrationData | None
+) -> NetworkPredictor:
+    """Return the network of a run, with the precision and the kernels of its evaluation."""
+    shape = tuple(stored["input_shape"])
+    no_samples = torch.zeros((0, *shape), dtype=torch.uint8 if len(shape) == 3 else torch.float32)
+    no_labels = torch.zeros(0, dtype=torch.int64)
+    names, mean, std = tuple(stored["class_names"]), tuple(stored["mean"]), tuple(stored["std"])
+    data = DataSet(no_samples, no_labels, no_samples, no_labels, names, mean, std)
+    engine = Engine(config.engine)
+    network, prepare = trained_network(folder, config, data, engine)
+    fitted = None if calibration is None else NetworkCalibration.fit(calibration.probs, calibration.y)
+    return NetworkPredictor(network, prepare, engine.device, fitted)

@@ -1,0 +1,163 @@
+"""`mnar relabel`: labels for a pool, each with a decision: accept it, review it, or reject it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mnar.datasets.user_files.sample_blocks import SampleBlock, SampleBlocks
+from mnar.datasets.user_files.sample_blocks.open_samples import blocks_of
+from mnar.datasets.user_files.spreadsheet_cells import safe_cell
+from mnar.own_data.confidence import estimated_pool_shares
+from mnar.own_data.decisions import DECISIONS, Decided, Decisions, fit_decisions
+from mnar.own_data.portfolio.member import Floats, with_shares
+from mnar.run.calibration_file import CalibrationData
+from mnar.run.file_names import resume_command
+from mnar.trained.class_mix import ClassMix, Prior
+from mnar.trained.model import TrainedModel
+from mnar.trained.predict import OnRows, command_identity, sample_columns
+from mnar.trained.predictor import predicted_blocks
+from mnar.trained.result_file import check_output, result_file
+from mnar.trained.training_data import read_training_data
+from mnar.types import OnProgress
+
+HEADER = ["label", "confidence", "second", "margin", "decision"]
+UNREADABLE = "unreadable"  # instead of a decision, for an image that cannot be read
+MOST_IN_SAMPLE = (
+    8192  # samples from which the confidences of a pool, and the class mix of a further pool, are estimated
+)
+
+
+class Relabeled(NamedTuple):
+    """What `relabel_file` did."""
+
+    num_rows: int
+    counts: npt.NDArray[np.int64]  # [k, decisions], without rows of an earlier, stopped command
+    decisions: Decisions
+    mix: ClassMix
+    notes: Sequence[str]
+
+
+def relabel_file(
+    model: TrainedModel,
+    out: Path,
+    *,
+    source: Path | None = None,
+    root: Path | None = None,
+    precision: float = 0.95,
+    prior: Prior | None = None,
+    id: str | None = None,
+    features: Path | None = None,
+    overwrite: bool = False,
+    on_rows: OnRows = lambda done, total: None,
+    on_reading: OnProgress | None = None,
+) -> Relabeled:
+    """Label the training pool of a run, or the further pool at `source`, and write a line for each sample.
+
+    root         the place of the training data, if they have moved
+    precision    the share of right labels that is wanted among the accepted labels of each class
+    """
+    check_output(out, overwrite=overwrite)
+    held_out = _held_out(model)
+    samples, place = _pool(model, source, root, id, features, on_reading)
+    equal = np.full(len(model.inputs.class_names), 1 / len(model.inputs.class_names))
+    balanced = model.predictor.reweighted(held_out.probs, equal)
+    of_sample = model.predictor.probs(samples.sample(MOST_IN_SAMPLE), equal)
+    if prior is not None or (source is None and model.pool_shares is not None):
+        mix = model.class_mix(prior)
+    else:
+        mix = _estimated_mix(balanced, of_sample, held_out)
+    assert mix.shares is not None
+    decisions = fit_decisions(
+        balanced,
+        held_out.y,
+        mix.shares,
+        precision=precision,
+        num_labels=np.bincount(held_out.y, minlength=len(equal)) // held_out.repeats,
+        pool_probs=of_sample,
+    )
+    labels = [safe_cell(name) for name in model.inputs.class_names]
+    header = ["row", samples.id_name or "sample", *HEADER]
+    identity = command_identity("relabel", model, place, mix, id=id, precision=precision)
+    counts = np.zeros((len(labels), len(DECISIONS)), np.int64)
+    with result_file(out, header, identity, overwrite=overwrite) as result:
+        for block, probs in predicted_blocks(model.predictor, samples.blocks(result.num_rows), equal):
+            decided = decisions.decide(probs)
+            result.write(_rows(block, decided, labels), len(block.names))
+            readable = np.setdiff1d(np.arange(len(decided.labels)), list(block.problems))
+            np.add.at(counts, (decided.labels[readable], decided.codes[readable]), 1)
+            on_rows(result.num_rows, samples.num_rows)
+        num_rows = result.num_rows
+    return Relabeled(num_rows, counts, decisions, mix, samples.notes)
+
+
+def _held_out(model: TrainedModel) -> CalibrationData:
+    """Return the predictions for labels that the model was not trained on, which every promise needs."""
+    if model.calibration is None:
+        raise ValueError(
+            f"the run in {model.run} was trained by an older version, which did not store the predictions that a "
+            f"promised precision needs; write them with `{resume_command(model.run)}`"
+        )
+    if len(np.unique(model.calibration.y)) < 2:
+        raise ValueError(
+            f"the run in {model.run} has too few labels that its model was not trained on, so no precision can be "
+            "promised; train with more labels, or use `mnar predict`"
+        )
+    return model.calibration
+
+
+def _pool(
+    model: TrainedModel,
+    source: Path | None,
+    root: Path | None,
+    id: str | None,
+    features: Path | None,
+    on_reading: OnProgress | None,
+) -> tuple[SampleBlocks, Path]:
+    """Return the samples to label, and the file or folder that tells whether they have changed."""
+    if source is not None:
+        return model.open(source, id=id, features=features), source
+    data, place = read_training_data(model, root=root, progress=on_reading)
+    pool = np.flatnonzero(~data.is_labeled)
+    if len(pool) == 0:
+        raise ValueError(f"every sample of {place} has a label, so there is no pool; name another one with --pool")
+    samples = blocks_of(data, pool, model.inputs)
+    samples.notes += data.notes
+    return samples, place
+
+
+def _estimated_mix(balanced: Floats, of_sample: Floats, held_out: CalibrationData) -> ClassMix:
+    """Estimate the class mix of a further pool, as training does for its pool.
+
+    balanced     [m, k] balanced probabilities of the held-out labels
+    of_sample    [n, k] balanced probabilities of a sample of the pool
+    """
+    one_repeat = slice(len(held_out.y) // held_out.repeats)
+    y = held_out.y[one_repeat]
+    labeled_mix = np.bincount(y, minlength=balanced.shape[1]) / len(y)
+    estimate = estimated_pool_shares(
+        with_shares(balanced[one_repeat], labeled_mix), y, with_shares(of_sample, labeled_mix)
+    )
+    assert estimate is not None  # `_held_out` has checked that two classes have labels
+    return ClassMix(estimate.for_bayes_rule(), "the class mix that was estimated from these samples")
+
+
+def _rows(block: SampleBlock, decided: Decided, labels: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row."""
+    columns = [
+        *sample_columns(block),
+        [labels[label] for label in decided.labels.tolist()],
+        [f"{confidence:.4f}" for confidence in decided.confidences.tolist()],
+        [labels[label] for label in decided.second.tolist()],
+        [f"{margin:.4f}" for margin in decided.margins.tolist()],
+        [DECISIONS[code] for code in decided.codes.tolist()],
+    ]
+    for place in block.problems:
+        for column in columns[2:-1]:
+            column[place] = ""
+        columns[-1][place] = UNREADABLE
+    return zip(*columns, strict=True)

@@ -1,0 +1,82 @@
+"""Read the data that a run was trained on again, in the form that its model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mnar.config import OWN_DATA, RunConfig
+from mnar.datasets.user_files import UNLABELED, PartlyLabeled, Table, read_data, read_data_like
+from mnar.datasets.user_files.partly_labeled import RowNames
+from mnar.own_data.portfolio_run import is_portfolio_run, read_portfolio_config
+from mnar.run import RunFolder, load_data
+from mnar.run.assemble import make_split
+from mnar.run.file_names import CONFIG
+from mnar.trained.model import TrainedModel
+from mnar.types import OnProgress
+
+
+def read_training_data(
+    model: TrainedModel, *, root: Path | None = None, progress: OnProgress | None = None
+) -> tuple[PartlyLabeled, Path]:
+    """Return the samples, encoded for the model, with the labels that the user's file has now, and their place.
+
+    root        the place of the data, if they have moved
+
+    Of a benchmark, only the labelled and unlabelled rows of the split are returned, and the true classes of unlabelled
+    rows are left out; the place is the configuration, which says what they are.
+    """
+    if is_portfolio_run(model.run):
+        portfolio = read_portfolio_config(model.run)
+        source = root or Path(portfolio.source)
+        return _own_data(model, source, portfolio.reading, progress), source
+    config = RunFolder(model.run).config()
+    if config.dataset.name == OWN_DATA:
+        options = {name: value for name, value in config.dataset.options.items() if name != "held_out"}
+        stored = Path(options.pop("root"))
+        source = root or stored
+        return _own_data(model, source, {name: value for name, value in options.items() if value}, progress), source
+    return _benchmark(config, root), model.run / CONFIG
+
+
+def _own_data(
+    model: TrainedModel, source: Path, reading: Mapping[str, Any], progress: OnProgress | None
+) -> PartlyLabeled:
+    """Read the user's data. Images are read as in training, so that their cache is used again."""
+    inputs = model.inputs
+    if inputs.encoder is None:
+        data = read_data(source, **reading, progress=progress)
+        is_of_run = data.class_names == inputs.class_names
+        if is_of_run and not isinstance(data.x, Table) and data.x.shape[1:] == inputs.input_shape:
+            return data
+    encoding = None if inputs.encoder is None else inputs.encoder.to_dict()
+    options = {name: value for name, value in reading.items() if name != "size"}
+    return read_data_like(
+        source,
+        input_shape=inputs.input_shape,
+        class_names=inputs.class_names,
+        encoding=encoding,
+        **options,
+        progress=progress,
+    )
+
+
+def _benchmark(config: RunConfig, root: Path | None) -> PartlyLabeled:
+    data = load_data(config, root)
+    split = make_split(config, data)
+    labeled = torch.from_numpy(split.labeled_index)
+    y = torch.full_like(data.labels, UNLABELED)
+    y[labeled] = data.labels[labeled]
+    rows = np.union1d(split.labeled_index, split.unlabeled_index)
+    numbers = rows + 1
+    return PartlyLabeled(
+        data.train_x[torch.from_numpy(rows)].numpy(),
+        y.numpy()[rows],
+        data.class_names,
+        RowNames("row", numbers),
+        row_numbers=numbers,
+    )

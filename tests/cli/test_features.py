@@ -1,0 +1,55 @@
+"""`mnar features`, and training on its file."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.command import Mnar
+from tests.support.own_data_files import NAMES, write_images
+
+
+@pytest.fixture(autouse=True)
+def network(tmp_path: Path) -> None:
+    (tmp_path / "my_network.py").write_text("from torch import nn\n\n\ndef make():\n    return nn.AvgPool2d(4)\n")
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_model_can_be_trained_on_the_features_of_images(mnar: Mnar, tmp_path: Path) -> None:
+    write_images(tmp_path / "photos")
+    (tmp_path / "photos/003.png").write_bytes(b"damaged")
+    computed = mnar("features", "photos", "--model", "my_network.py:make", "--scale", "none", "--out", "new/f.npy")
+    assert computed.code == 0, computed.errors
+    assert "35 samples with 1 features each: new/f.npy" in computed.output
+    assert "inputs scaled with no scaling" in computed.output
+    assert np.load("new/f.npy").shape == (35, 1)
+    trained = mnar("train", "photos", "--features", "new/f.npy", "--fast", "--out", "runs/a")
+    assert trained.code == 0, trained.errors
+    with (tmp_path / "runs/a/predictions.csv").open(newline="") as file:
+        predicted = {row["sample"]: row["label"] for row in csv.DictReader(file)}
+    brightness = {name: np.asarray(Image.open(tmp_path / "photos" / name)).mean() for name in predicted}
+    truth = {name: NAMES[round((mean - 50) / 70)] for name, mean in brightness.items()}
+    assert np.mean([truth[name] == label for name, label in predicted.items()]) > 0.9
+
+
+def test_an_existing_file_is_refused_and_wrong_options_are_errors(mnar: Mnar, tmp_path: Path) -> None:
+    write_images(tmp_path / "photos")
+    given = ("features", "photos", "--model", "my_network.py:make")
+    assert mnar(*given).code == 0
+    before = (tmp_path / "features.npy").read_bytes()
+    refused = mnar(*given, "--mean", "0", "--std", "2")
+    assert (refused.code, "--overwrite" in refused.errors) == (1, True)
+    assert (tmp_path / "features.npy").read_bytes() == before
+    assert mnar(*given, "--mean", "0", "--std", "2", "--overwrite").code == 0
+    assert (tmp_path / "features.npy").read_bytes() != before
+    for options, message in (
+        (("--mean", "a"), "--mean is 'a'; give numbers separated by commas"),
+        (("--scale", "half"), "unknown --scale 'half'; choose from auto, imagenet, data, none"),
+        (("--device", "abacus", "--overwrite"), "--device is 'abacus'; choose cpu, cuda or auto"),
+    ):
+        refused = mnar(*given, *options)
+        assert (refused.code, message in refused.errors) == (1, True)

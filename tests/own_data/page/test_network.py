@@ -1,0 +1,49 @@
+"""Parts of the page of a network: the test whether labels are missing at random, and the command of the run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mnar.own_data.page.network import labels_only_test
+from mnar.own_data.page.provenance import command_line
+from mnar.run.calibration_file import CalibrationData
+
+
+def predictions(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Predictions of a model that is right more often than not."""
+    scores = 1.5 * np.eye(3)[y] + rng.standard_normal((len(y), 3))
+    exponentials = np.exp(scores)
+    return np.asarray(exponentials / exponentials.sum(1, keepdims=True))
+
+
+def p_value(seed: int, pool_mix: tuple[float, ...]) -> float:
+    rng = np.random.default_rng(seed)
+    y, pool = rng.choice(3, 150, p=(0.5, 0.3, 0.2)), rng.choice(3, 1000, p=pool_mix)
+    held_out = CalibrationData(y, predictions(y, rng).astype(np.float32), np.array([100, 60, 40]))
+    found = labels_only_test(held_out, predictions(pool, rng))
+    assert found is not None
+    return found.p_value
+
+
+def test_the_labels_only_network_shows_whether_labels_are_missing_at_random() -> None:
+    at_random = np.array([p_value(seed, (0.5, 0.3, 0.2)) for seed in range(20)])
+    assert np.count_nonzero(at_random < 0.05) <= 3, "a valid test rejects in one of twenty cases"
+    assert 0.2 < np.median(at_random) < 0.8
+    assert all(p_value(seed, (0.1, 0.3, 0.6)) < 0.01 for seed in range(3))
+
+
+def test_without_held_out_labels_or_without_a_pool_there_is_no_test() -> None:
+    rng, y = np.random.default_rng(0), np.array([0, 1, 2])
+    held_out = CalibrationData(y, predictions(y, rng), np.array([1, 1, 1]))
+    nothing = CalibrationData(y[:0], np.zeros((0, 3)), np.array([1, 1, 1]))
+    assert labels_only_test(None, predictions(y, rng)) is None
+    assert labels_only_test(nothing, predictions(y, rng)) is None
+    assert labels_only_test(held_out, np.zeros((0, 3))) is None
+
+
+def test_the_command_has_the_options_that_were_given_and_quotes_odd_names() -> None:
+    reading = {"label": "the kind", "ignore": ["a", "b"], "size": None, "unlabeled": ()}
+    options = {"--learner": None, "--fast": True, "--iterations": 8, "--tensorboard": False}
+    assert command_line("my data.csv", reading, options) == (
+        "mnar train 'my data.csv' --label 'the kind' --ignore a --ignore b --fast --iterations 8"
+    )
