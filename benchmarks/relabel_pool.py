@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -52,10 +53,16 @@ def command(*arguments: object) -> list[str]:
 
 
 def peak_memory(process: subprocess.Popen[bytes]) -> float:
-    """Wait for a process; return its peak resident memory in MB."""
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_maxrss / 1024
+    """Wait for a process; return its peak resident memory in MB.
+
+    The figure of `wait4` would include the memory of this script, which makes the pool.
+    """
+    peak = 0.0
+    while process.poll() is None:
+        with suppress(OSError, IndexError):
+            peak = float(Path(f"/proc/{process.pid}/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+        time.sleep(0.1)
+    return peak
 
 
 def main() -> None:

@@ -65,10 +65,7 @@ class ArrayBlocks:
         """Return some rows of the array, encoded. The rows are ascending."""
         if len(rows) == 0:
             return np.zeros((0, *self.like.input_shape), np.float32)
-        first, last, like = int(rows[0]), int(rows[-1]), self.like
-        values = copied_rows(self.x, first, last + 1)
-        if last - first + 1 > len(rows):
-            values = values[rows - first]
+        values, like = copied_rows(self.x, rows), self.like
         if like.encoder is not None:
             return like.encoder.transform(_as_table(values, like, self.where))
         x = samples(values, self.where)
@@ -104,17 +101,20 @@ def read_array_file(path: Path, like: ModelInputs, *, id: str | None = None) -> 
     return ArrayBlocks(x, like, where=f"{path}: {found[0]}", ids=ids, id_name=id)
 
 
-def copied_rows(x: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
-    """Return some rows of an array. Rows of a memory-mapped file are copied through a mapping of their own.
+def copied_rows(x: npt.NDArray[Any], rows: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
+    """Return some rows of an array, ascending. Rows of a memory-mapped file are copied through a mapping of their own.
 
     The pages that one long-lived mapping has read stay in memory, until the process seems to use as much as the file.
     """
+    first, last = int(rows[0]), int(rows[-1])
+    is_range = last - first + 1 == len(rows)
+    index: Any = slice(None) if is_range else rows - first
     if not isinstance(x, np.memmap) or x.filename is None or not x.flags.c_contiguous:
-        return x[start:stop]
+        return x[first : last + 1][index]
     bytes_per_row = x.dtype.itemsize * int(np.prod(x.shape[1:], dtype=np.int64))
-    shape = (min(stop, len(x)) - start, *x.shape[1:])
-    mapped = np.memmap(x.filename, x.dtype, "r", offset=x.offset + start * bytes_per_row, shape=shape)
-    return np.array(mapped)
+    shape = (last - first + 1, *x.shape[1:])
+    mapped = np.memmap(x.filename, x.dtype, "r", offset=x.offset + first * bytes_per_row, shape=shape)
+    return np.array(mapped[index])  # an index of single rows reads only their pages
 
 
 def _as_table(values: npt.NDArray[Any], like: ModelInputs, where: str) -> Table:
