@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 import mnar
+from mnar.own_data.network_predictor import NetworkPredictor
 from mnar.recipes import configure
 from mnar.run import new_run
 from mnar.trained.predict import predict_file
-from mnar.trained.predictor import NetworkPredictor
 
 
 def seconds(action: Callable[[], object], repeats: int) -> float:

@@ -21,7 +21,7 @@ from mnar.config import RunConfig
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import Table, read_data
 from mnar.datasets.user_files.table_encoder import TableEncoder
-from mnar.own_data import train
+from mnar.own_data import network_predictor, train
 from mnar.own_data.confidence import NetworkCalibration, estimated_pool_shares
 from mnar.own_data.inspection import inspect_data
 from mnar.own_data.train import Verdict, compare, configure_own_data, finish_own_data, inspect_files
@@ -377,7 +377,7 @@ def test_a_second_finish_trains_nothing_and_writes_the_same_predictions(
 def test_predictions_have_one_line_per_unlabelled_sample_with_class_and_confidence_of_the_model(
     finished_once: Path, table: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(train, "BATCH", 5)  # several batches
+    monkeypatch.setattr(network_predictor, "BATCH_ON_CPU", 5)  # several batches
     if kind == "table":
         folder, data = Path(shutil.copytree(finished_once, tmp_path / "run")), read_data(table, label="kind")
     else:

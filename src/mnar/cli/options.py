@@ -39,6 +39,11 @@ Prior = Annotated[
     ),
 ]
 MovedData = Annotated[Path | None, typer.Option("--data", help="The training data of the run, if they have moved.")]
+NewId = Annotated[str | None, typer.Option("--id", help="A column that identifies the samples. The output lists it.")]
+NewFeatures = Annotated[
+    Path | None,
+    typer.Option("--features", help="For a run with --features: an .npy file with one row per sample of the new data."),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one. For networks only.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
 

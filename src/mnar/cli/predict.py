@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mnar.cli.options import Device, Features, Id, Overwrite, Prior, RunArgument
+from mnar.cli.options import Device, NewFeatures, NewId, Overwrite, Prior, RunArgument
 from mnar.terminal.console import bar, console, say
 
 
@@ -16,8 +16,9 @@ def predict(
     data: Annotated[
         Path,
         typer.Argument(
+            metavar="DATA",
             help="New data of the same kind as in training: a table, a folder of images, an image, a CSV file that "
-            "lists images, or an .npy or .npz file."
+            "lists images, or an .npy or .npz file.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
@@ -26,8 +27,8 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also write the probability of every class.")
     ] = False,
-    id: Id = None,
-    features: Features = None,
+    id: NewId = None,
+    features: NewFeatures = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:

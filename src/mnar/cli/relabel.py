@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mnar.cli.options import Device, Features, Id, MovedData, Overwrite, Prior, RunArgument
+from mnar.cli.options import Device, MovedData, NewFeatures, NewId, Overwrite, Prior, RunArgument
 from mnar.terminal.console import bar, console, say
 
 
@@ -23,8 +23,8 @@ def relabel(
     ] = 0.95,
     prior: Prior = None,
     data: MovedData = None,
-    id: Id = None,
-    features: Features = None,
+    id: NewId = None,
+    features: NewFeatures = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:

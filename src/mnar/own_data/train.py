@@ -7,21 +7,19 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from mnar.atomic_write import write_atomically
 from mnar.config import OWN_DATA, RunConfig, complete, parse_setting
 from mnar.datasets.own_data import as_data_set, own_data
 from mnar.datasets.user_files import UNLABELED, read_data
-from mnar.models import Classifier
-from mnar.own_data.confidence import NetworkCalibration, estimated_pool_shares
+from mnar.own_data.confidence import estimated_pool_shares
 from mnar.own_data.defaults import default_sections
 from mnar.own_data.inspection import Inspection, inspect_data
+from mnar.own_data.network_predictor import NetworkPredictor
 from mnar.own_data.page.network import (
     MOST_TESTED_POOL_ROWS,
     PoolPredictions,
@@ -33,13 +31,11 @@ from mnar.own_data.portfolio.scores import Score
 from mnar.own_data.predictions_file import PREDICTIONS, write_predictions_file
 from mnar.recipes import configure
 from mnar.report import write_own_data_report, write_run_report
-from mnar.run import Display, RunFolder, load_data, new_run, read_run, resume_run, trained_network
+from mnar.run import Display, RunFolder, load_data, new_run, read_run, resume_run
 from mnar.run.calibration_file import read_calibration, write_calibration
 from mnar.run.file_names import BASELINE, TRAINING_REPORT, resume_command
 from mnar.run.suggest_rate import with_suggested_rate
 from mnar.run.timing import iterations_within
-from mnar.training.engine import Engine
-from mnar.training.evaluation import BATCH
 from mnar.training.trainer import Interrupted
 from mnar.types import DataSet
 
@@ -168,10 +164,10 @@ def write_pages(
     """Write report.html, which answers the questions of the user, and training.html with the training curves."""
     labels_only = folder if verdict is None else folder / BASELINE
     some = np.random.default_rng(0).permutation(predictions.rows)[:MOST_TESTED_POOL_ROWS]
-    labels_only_probs = _Predictor(labels_only, data, settings).probs(data.train_x[torch.from_numpy(some)])
+    labels_only_probs = _predictor(labels_only, data, settings).probs(data.train_x.numpy()[some])
     of_page: dict[str, Any] = {
         "at_random_test": labels_only_test(read_calibration(labels_only), labels_only_probs),
-        "to_label": network_short_list(folder, data, predictions, _Predictor(folder, data, settings).features),
+        "to_label": network_short_list(folder, data, predictions, _predictor(folder, data, settings).features),
     }
     if verdict is not None:
         gain, reach = verdict.with_pool - verdict.labels_alone, MIN_STANDARD_ERRORS * verdict.error
@@ -213,41 +209,20 @@ def compare(folder: Path, baseline: Path) -> Verdict:
     return Verdict(with_pool, labels_alone, error, num_scored, text, folder / PREDICTIONS)
 
 
-class _Predictor:
-    """The trained network in a run folder."""
-
-    def __init__(self, folder: Path, data: DataSet, settings: Sequence[str]) -> None:
-        config = RunFolder(folder).config().with_engine(settings)
-        self.network, self.prepare = trained_network(folder, config, data, Engine(config.engine))
-        self.num_classes = len(data.class_names)
-
-    @torch.no_grad()
-    def probs(self, samples: Tensor) -> npt.NDArray[np.float64]:
-        """Return the softmax for samples of the data set, [n, k]."""
-        parts = [self.network(self.prepare(batch)).double().softmax(1).cpu() for batch in samples.split(BATCH)]
-        return torch.cat([torch.zeros(0, self.num_classes, dtype=torch.float64), *parts]).numpy()
-
-    @torch.no_grad()
-    def features(self, samples: Tensor) -> npt.NDArray[np.float32]:
-        """Return the input of the last layer, [n, d]."""
-        network = cast(Classifier, self.network)
-        parts = [network.features(self.prepare(batch)).float().cpu() for batch in samples.split(BATCH)]
-        return torch.cat(parts).numpy()
-
-
 def write_predictions(folder: Path, data: DataSet, *, settings: Sequence[str] = ()) -> PoolPredictions:
     """Write predictions.csv. The confidences are calibrated if there are held-out labels."""
-    predictor = _Predictor(folder, data, settings)
-    rows = torch.nonzero(data.train_y == UNLABELED).flatten()
-    probs = predictor.probs(data.train_x[rows])
-    labels = probs.argmax(1)
-    stored = read_calibration(folder)
+    predictor, stored = _predictor(folder, data, settings), read_calibration(folder)
     assert stored is not None  # every run that ends writes it, also a finished run that is resumed
+    rows = np.flatnonzero(data.train_y.numpy() == UNLABELED)
+    probs = predictor.probs(data.train_x.numpy()[rows])
+    labels = probs.argmax(1)
     shares = estimated_pool_shares(stored.probs, stored.y, probs)
-    calibration = NetworkCalibration.fit(stored.probs, stored.y)
     if shares is not None:
         write_calibration(folder, stored._replace(pool_shares=np.stack(shares)))
-        if calibration is not None:
-            probs = calibration(probs, shares.for_bayes_rule())
-    write_predictions_file(folder, data, rows.numpy(), labels, probs[np.arange(len(labels)), labels])
-    return PoolPredictions(rows.numpy(), labels, probs)
+        probs = predictor.reweighted(probs, shares.for_bayes_rule())
+    write_predictions_file(folder, data, rows, labels, probs[np.arange(len(labels)), labels])
+    return PoolPredictions(rows, labels, probs)
+
+
+def _predictor(folder: Path, data: DataSet, settings: Sequence[str]) -> NetworkPredictor:
+    return NetworkPredictor.of_run(folder, RunFolder(folder).config().with_engine(settings), data)

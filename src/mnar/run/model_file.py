@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
@@ -39,6 +40,15 @@ def model_input(data: DataSet) -> ModelInput:
         "std": list(data.std),
         "encoding": data.encoding,
     }
+
+
+def data_without_samples(stored: ModelInput) -> DataSet:
+    """Return a data set without samples, with the shape, the classes and the moments that a model file stores."""
+    shape = tuple(stored["input_shape"])
+    no_samples = torch.zeros((0, *shape), dtype=torch.uint8 if len(shape) == 3 else torch.float32)
+    no_labels = torch.zeros(0, dtype=torch.int64)
+    names, mean, std = tuple(stored["class_names"]), tuple(stored["mean"]), tuple(stored["std"])
+    return DataSet(no_samples, no_labels, no_samples, no_labels, names, mean, std)
 
 
 def write_model(trainer: Trainer, data: DataSet, folder: Path) -> None:

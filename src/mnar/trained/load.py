@@ -6,22 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from mnar.config import OWN_DATA, RunConfig
+from mnar.config import OWN_DATA
 from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.table_encoder import TableEncoder
-from mnar.own_data.confidence import NetworkCalibration
+from mnar.own_data.network_predictor import NetworkPredictor
 from mnar.own_data.portfolio_model import read_portfolio_model
 from mnar.own_data.portfolio_run import is_portfolio_run, read_portfolio_config
-from mnar.run import RunFolder, trained_network
-from mnar.run.calibration_file import CalibrationData, read_calibration
+from mnar.run import RunFolder
+from mnar.run.calibration_file import read_calibration
 from mnar.run.file_names import CONFIG, MODEL, PORTFOLIO, resume_command
-from mnar.run.model_file import ModelInput, read_model_input
+from mnar.run.model_file import data_without_samples, read_model_input
 from mnar.trained.model import TrainedModel
-from mnar.trained.predictor import NetworkPredictor, PortfolioPredictor
-from mnar.training.engine import Engine
-from mnar.types import DataSet
+from mnar.trained.predictor import PortfolioPredictor
 
 
 def load(run: str | Path, *, device: str = "auto") -> TrainedModel:
@@ -45,7 +41,8 @@ def load(run: str | Path, *, device: str = "auto") -> TrainedModel:
         return TrainedModel(folder, inputs, model, calibration, ignored)
     config = RunFolder(folder).config().with_engine([f"engine.device={device}"])
     ignored = _ignored(config.dataset.options) if config.dataset.name == OWN_DATA else ()
-    return TrainedModel(folder, inputs, _network(folder, config, stored, calibration), calibration, ignored)
+    network = NetworkPredictor.of_run(folder, config, data_without_samples(stored))
+    return TrainedModel(folder, inputs, network, calibration, ignored)
 
 
 def _ignored(reading: Mapping[str, Any]) -> tuple[str, ...]:
@@ -64,18 +61,3 @@ def _run_folder(run: Path) -> Path:
     if not (folder / CONFIG).exists() and not (folder / PORTFOLIO).exists():
         RunFolder(folder).config()  # raises an error that names a run folder below, if there is one
     return folder
-
-
-def _network(
-    folder: Path, config: RunConfig, stored: ModelInput, calibration: CalibrationData | None
-) -> NetworkPredictor:
-    """Return the network of a run, with the precision and the kernels of its evaluation."""
-    shape = tuple(stored["input_shape"])
-    no_samples = torch.zeros((0, *shape), dtype=torch.uint8 if len(shape) == 3 else torch.float32)
-    no_labels = torch.zeros(0, dtype=torch.int64)
-    names, mean, std = tuple(stored["class_names"]), tuple(stored["mean"]), tuple(stored["std"])
-    data = DataSet(no_samples, no_labels, no_samples, no_labels, names, mean, std)
-    engine = Engine(config.engine)
-    network, prepare = trained_network(folder, config, data, engine)
-    fitted = None if calibration is None else NetworkCalibration.fit(calibration.probs, calibration.y)
-    return NetworkPredictor(network, prepare, engine.device, fitted)

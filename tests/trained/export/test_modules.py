@@ -21,11 +21,11 @@ from mnar.own_data.portfolio.members import NAMES
 from mnar.own_data.portfolio.trees import Trees
 from mnar.recipes import configure
 from mnar.run.assemble import make_model
-from mnar.run.model_file import ModelInput
+from mnar.run.model_file import ModelInput, data_without_samples
 from mnar.trained.export.image_features_module import ImageFeatures
 from mnar.trained.export.member_modules import GraphModule, depth_of, member_module
 from mnar.trained.export.mix_modules import CalibratedWithShares, WithShares
-from mnar.trained.export.network_module import data_without_samples, network_module
+from mnar.trained.export.network_module import network_module
 from mnar.trained.export.program import Program, traced
 from mnar.trained.export.region_means import RegionMeans, without_adaptive_pooling
 from mnar.trained.export.table_module import TableModule

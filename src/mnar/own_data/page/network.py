@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from mnar.config import RunConfig
 from mnar.own_data.confidence import NetworkCalibration
@@ -57,7 +55,7 @@ def network_short_list(
     folder: Path,
     data: DataSet,
     predictions: PoolPredictions,
-    features_of: Callable[[Tensor], npt.NDArray[np.float32]],
+    features_of: Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]],
 ) -> NextSamples | None:
     """Choose a few samples to label next. `features_of` returns the features of samples."""
     labeled = np.flatnonzero(data.train_y.numpy() >= 0)
@@ -68,8 +66,8 @@ def network_short_list(
     stored = read_calibration(folder)
     return short_list(
         predictions.probs[candidates],
-        features_of(data.train_x[torch.from_numpy(predictions.rows[candidates])]),
-        features_of(data.train_x[torch.from_numpy(some_labeled)]),
+        features_of(data.train_x.numpy()[predictions.rows[candidates]]),
+        features_of(data.train_x.numpy()[some_labeled]),
         np.bincount(data.train_y.numpy()[labeled], minlength=len(data.class_names)),
         None if stored is None or stored.pool_shares is None else Interval(*stored.pool_shares),
         data.class_names,

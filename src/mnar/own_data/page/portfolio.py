@@ -23,7 +23,7 @@ from mnar.report import OwnDataPage, Reliability, TriedMember
 from mnar.types import DataSet
 
 HELPED = {
-    "helped": "Yes.",
+    "helped": "Probably yes.",
     "did harm": "No, they did harm. The chosen model does not use them.",
     "made no difference": "They made no difference.",
     "cannot tell": "It cannot be told yet.",

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from mnar.config import RunConfig
 from mnar.run.assemble import make_augment, make_model
-from mnar.run.model_file import ModelInput
 from mnar.trained.export.region_means import without_adaptive_pooling
 from mnar.types import DataSet
 
@@ -47,12 +46,3 @@ def network_module(
     assert isinstance(augment.mean, Tensor)
     assert isinstance(augment.std, Tensor)
     return NormalizedNetwork(exportable, augment.mean.clone(), augment.std.clone(), dtype)
-
-
-def data_without_samples(stored: ModelInput) -> DataSet:
-    """Return a data set without samples, with the shape, the classes and the moments that a model file stores."""
-    shape = tuple(stored["input_shape"])
-    no_samples = torch.zeros((0, *shape), dtype=torch.uint8 if len(shape) == 3 else torch.float32)
-    no_labels = torch.zeros(0, dtype=torch.int64)
-    names, mean, std = tuple(stored["class_names"]), tuple(stored["mean"]), tuple(stored["std"])
-    return DataSet(no_samples, no_labels, no_samples, no_labels, names, mean, std)

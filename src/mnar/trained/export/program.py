@@ -6,18 +6,19 @@ import torch
 from torch import Tensor, nn
 
 from mnar.own_data.inputs import MAX_DEVIATIONS, InputEncoder
+from mnar.own_data.network_predictor import NetworkPredictor
 from mnar.own_data.portfolio.combination import FLOOR
 from mnar.own_data.portfolio_model import PortfolioModel
 from mnar.run import RunFolder
-from mnar.run.model_file import ModelInput, read_weights
+from mnar.run.model_file import ModelInput, data_without_samples, read_weights
 from mnar.trained.class_mix import ClassMix
 from mnar.trained.export.image_features_module import ImageFeatures
 from mnar.trained.export.member_modules import doubles, member_module
 from mnar.trained.export.mix_modules import CalibratedWithShares, WithShares
-from mnar.trained.export.network_module import NormalizedNetwork, data_without_samples, network_module
+from mnar.trained.export.network_module import NormalizedNetwork, network_module
 from mnar.trained.export.table_module import TableModule
 from mnar.trained.model import TrainedModel
-from mnar.trained.predictor import NetworkPredictor, PortfolioPredictor
+from mnar.trained.predictor import PortfolioPredictor
 
 NOT_CALIBRATED = (
     "the run has no labels that its network was not trained on, so its predictions cannot be changed to another class "

@@ -110,7 +110,8 @@ def copied_rows(x: npt.NDArray[Any], rows: npt.NDArray[np.integer]) -> npt.NDArr
     is_range = last - first + 1 == len(rows)
     index: Any = slice(None) if is_range else rows - first
     if not isinstance(x, np.memmap) or x.filename is None or not x.flags.c_contiguous:
-        return x[first : last + 1][index]
+        rows_in_memory: npt.NDArray[Any] = x[first : last + 1][index]
+        return rows_in_memory
     bytes_per_row = x.dtype.itemsize * int(np.prod(x.shape[1:], dtype=np.int64))
     shape = (last - first + 1, *x.shape[1:])
     mapped = np.memmap(x.filename, x.dtype, "r", offset=x.offset + first * bytes_per_row, shape=shape)
