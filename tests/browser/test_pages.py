@@ -60,6 +60,19 @@ ALTERNATIVES = """
 [...document.querySelectorAll("img, svg")].map(chart => chart.tagName === "IMG" ? chart.alt :
   (chart.getAttribute("aria-labelledby") || "").split(" ").map(id => document.getElementById(id).textContent).join(" "))
 """
+# The lines of each class name that fits into a column.
+LINES_OF_SHORT_NAMES = """
+[...document.querySelectorAll(".classes tbody th")].filter(name => name.innerText.length <= 12).map(name => {
+  const range = document.createRange();
+  range.selectNodeContents(name);
+  return new Set([...range.getClientRects()].map(line => line.top)).size;
+})
+"""
+# Boxes whose content reaches beyond their right edge.
+SCROLLING = """
+[...document.querySelectorAll(".wide")].filter(box => box.scrollWidth > box.clientWidth)
+  .map(box => box.outerHTML.slice(0, 120))
+"""
 
 OWN_DATA_PAGES = ["table", "images", "network"]
 pytestmark = pytest.mark.usefixtures("browser")
@@ -135,6 +148,21 @@ def test_a_class_name_with_html_stays_text(browser: Chromium, make_page: Callabl
     assert EVIL in text
     if kind in OWN_DATA_PAGES:
         assert all(name in text for name in NAMES)
+
+
+@pytest.mark.parametrize("kind", OWN_DATA_PAGES)
+def test_no_short_class_name_is_broken(browser: Chromium, make_page: Callable[[str], Page], kind: str) -> None:
+    shown(browser, make_page(kind))
+    lines = browser.evaluate(LINES_OF_SHORT_NAMES)
+    assert len(lines) >= 2
+    assert {*lines} == {1}
+
+
+@pytest.mark.parametrize("kind", OWN_DATA_PAGES)
+def test_no_table_is_cut_on_a_phone(browser: Chromium, make_page: Callable[[str], Page], kind: str) -> None:
+    shown(browser, make_page(kind), PHONE)
+    assert browser.evaluate("document.querySelectorAll('.wide').length") >= 3
+    assert browser.evaluate(SCROLLING) == []
 
 
 @pytest.mark.parametrize("kind", OWN_DATA_PAGES)

@@ -54,3 +54,19 @@ def test_merge_without_annotations_or_with_too_many_arguments_is_an_error(mnar: 
     assert (refused.code, "reads no annotations" in refused.errors) == (1, True)
     refused = mnar("merge", "animals.csv", "--undo", "animals.csv.bak-1")
     assert (refused.code, "animals.csv.bak-1 does not exist" in refused.errors) == (1, True)
+
+
+def test_the_report_never_replaces_the_data_the_annotations_or_the_backup(mnar: Mnar, tmp_path: Path) -> None:
+    answers = "row,sample,label\n2,line 3,bee\n"
+    (tmp_path / "animals.csv").write_text(TABLE)
+    (tmp_path / "a.csv").write_text(answers)
+    given = ("merge", "animals.csv", "a.csv", "--label", "kind")
+    for options in (("--report", "animals.csv"), ("--report", "a.csv"), ("--backup", "r.csv", "--report", "./r.csv")):
+        refused = mnar(*given, *options)
+        assert (refused.code, "another file" in refused.errors or "different files" in refused.errors) == (1, True)
+        assert (tmp_path / "animals.csv").read_text() == TABLE
+        assert (tmp_path / "a.csv").read_text() == answers
+        assert not (tmp_path / "r.csv").exists()
+    refused = mnar("merge", "animals.csv", "--undo", "a.csv")
+    assert (refused.code, "a.csv is no backup of animals.csv" in refused.errors) == (1, True)
+    assert (tmp_path / "animals.csv").read_text() == TABLE

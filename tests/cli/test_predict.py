@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
+import signal
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from mnar.trained.result_file import ResultFile
 from tests.support.command import Mnar
 from tests.support.own_data_files import write_table
 
@@ -89,7 +93,7 @@ def test_next_writes_a_table_for_annotators(mnar: Mnar, table_run: Path) -> None
     assert header == ["row", "sample", "label", "suggestion", "confidence", "reason"]
     assert len({row[0] for row in rows}) == len(rows) == 10
     assert all(row[2] == "" and row[3] in ("ant", "bee", "cat") and row[5] for row in rows)
-    assert "10 of 42 samples to label: to_label.csv" in outcome.output
+    assert "10 samples to label, of 42 without a label: to_label.csv" in outcome.output
 
 
 def test_next_writes_tasks_for_label_studio(mnar: Mnar, table_run: Path, photos_run: Path) -> None:
@@ -111,8 +115,9 @@ def test_next_writes_tasks_for_label_studio(mnar: Mnar, table_run: Path, photos_
 def test_next_refuses_a_budget_that_the_pool_does_not_have(mnar: Mnar, table_run: Path) -> None:
     outcome = mnar("next", table_run, "--budget", "43")
     assert outcome.code == 1
-    assert "42 samples without a label; choose --budget 42 or less" in outcome.errors
-    assert "at least 1" in mnar("next", table_run, "--budget", "0").errors
+    assert "42 samples without a label; choose a --budget from 1 to 42" in outcome.errors
+    assert "from 1 to 42" in mnar("next", table_run, "--budget", "0").errors
+    assert mnar("next", table_run).code == 0, "the default budget of 100 becomes the whole pool"
     assert "unknown --format 'xml'" in mnar("next", table_run, "--format", "xml").errors
 
 
@@ -131,3 +136,70 @@ def test_names_with_control_codes_and_formulas_are_harmless(mnar: Mnar, tmp_path
         cells = [cell for row in lines_of(f"{arguments[0]}.csv") for cell in row]
         assert "'=1+1" in cells
         assert not any(cell.startswith("=") for cell in cells)
+
+
+def test_no_command_replaces_what_it_reads(mnar: Mnar, table_run: Path, table_file: Path, tmp_path: Path) -> None:
+    data, run = Path(shutil.copy(table_file, tmp_path)), Path(shutil.copytree(table_run, tmp_path / "run"))
+    (run / "portfolio.yaml").write_text((run / "portfolio.yaml").read_text().replace(str(table_file), str(data)))
+    Path("mix.csv").write_text("class,share\nbee,1\n")
+    inputs = {path: path.read_bytes() for path in (data, Path("mix.csv"), *run.glob("*.*")) if path.is_file()}
+    for out in inputs:
+        if out.name == "predictions.csv":
+            continue
+        for arguments in (
+            ("predict", run, data, "--prior", "mix.csv"),
+            ("relabel", run, "--prior", "mix.csv"),
+            ("relabel", run, "--pool", data, "--prior", "mix.csv"),
+            ("next", run, "--budget", "3"),
+        ):
+            if out.name == "mix.csv" and arguments[0] == "next":
+                continue
+            outcome = mnar(*arguments, "--out", out, "--overwrite")
+            assert outcome.code == 1, (arguments, out)
+            assert "which is not replaced" in outcome.errors
+    assert inputs == {path: path.read_bytes() for path in inputs}
+
+
+def test_links_and_devices_are_not_replaced(mnar: Mnar, table_run: Path, table_file: Path) -> None:
+    Path("target.csv").write_text("precious")
+    Path("link.csv").symlink_to("target.csv")
+    os.mkfifo("pipe.csv")
+    for out in ("link.csv", "pipe.csv"):
+        outcome = mnar("predict", table_run, table_file, "--out", out, "--overwrite")
+        assert outcome.code == 1
+        assert "choose another --out" in outcome.errors
+    assert Path("target.csv").read_text() == "precious"
+
+
+def test_a_renamed_label_column_and_new_labels_are_noticed(mnar: Mnar, table_run: Path, table_file: Path) -> None:
+    text = table_file.read_text()
+    Path("renamed.csv").write_text(text.replace("kind", "species", 1))
+    for command in ("relabel", "next"):
+        assert "no sample of renamed.csv has a label" in mnar(command, table_run, "--data", "renamed.csv").errors
+    lines = text.splitlines()
+    first = next(place for place, line in enumerate(lines) if line.endswith(","))
+    lines[first] += "ant"
+    Path("more.csv").write_text("\n".join(lines) + "\n")
+    for command in ("relabel", "next"):
+        outcome = mnar(command, table_run, "--data", "more.csv", "--out", f"{command}.csv")
+        assert "more.csv has 109 labels now, and had 108 when the model was trained" in outcome.output
+
+
+def test_a_signal_stops_after_a_block_and_says_how_to_go_on(
+    mnar: Mnar, digits_run: Path, digits_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnar.datasets.user_files.sample_blocks.arrays.ROWS_PER_BLOCK", 600)
+    record = ResultFile.record
+
+    def record_and_signal(result: ResultFile) -> None:
+        record(result)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResultFile, "record", record_and_signal)
+        outcome = mnar("predict", digits_run, digits_file, "--out", "p.csv")
+    assert outcome.code == 130
+    assert "stopped after 600 rows, which are saved; repeat the command" in outcome.errors
+    assert not Path("p.csv").exists()
+    assert mnar("predict", digits_run, digits_file, "--out", "p.csv").code == 0
+    assert len(lines_of("p.csv")) == 1 + 1797

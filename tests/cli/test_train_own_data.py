@@ -162,7 +162,7 @@ def test_without_options_of_a_network_a_portfolio_is_tried_reported_resumed_and_
     assert choice["verdict"] in lines
     assert re.match("(the unlabelled samples|it cannot be told)", choice["verdict"])
     assert [f"warning: {text}" in lines for text in choice["warnings"]] == [True] * len(choice["warnings"])
-    assert lines[-2:] == [f"predicted labels: {run}/predictions.csv", run]
+    assert lines[-3:] == [f"predicted labels: {run}/predictions.csv", f"report: {run}/report.html", run]
     assert len((tmp_path / run / "predictions.csv").read_text().splitlines()) == 1 + sum(TABLE_COUNTS[1])
     page = (tmp_path / run / "report.html").read_text()
     assert "Did the unlabelled samples help?" in page

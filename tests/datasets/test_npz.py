@@ -94,8 +94,9 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"\x93NUMPY"])
 def test_another_kind_of_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "own.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"own\.npz is not a complete"):
+    with pytest.raises(ValueError, match=r"own\.npz is not a complete") as refused:
         npz(tmp_path / "own.npz")
+    assert "pickle" not in str(refused.value)  # numpy recommends to unpickle a file that it does not know
 
 
 def test_a_missing_file_names_the_option(tmp_path: Path) -> None:

@@ -72,10 +72,16 @@ def _write_new_rows(path: Path) -> None:
     path.write_text("\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n")
 
 
+def _write_new_images(path: Path) -> None:
+    write_images(path)
+    (path / "labels.csv").unlink()
+
+
 USER_FILES: dict[str, Callable[[Path], object]] = {
     "survey.csv": _write_survey,
     "new.csv": _write_new_rows,
     "photos": write_images,
+    "new_photos": _write_new_images,
     "my_network.py": _write_network,
 }
 

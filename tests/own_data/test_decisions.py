@@ -164,7 +164,17 @@ def test_too_few_labels_promise_nothing_and_the_note_says_how_many_are_needed() 
     assert "6 held-out labels tell as much about the pool as 6 labels drawn from it at random" in note
     assert labels_needed(0.99) == pytest.approx(49.5)
     assert "At least 50 are needed, about 8.2 times as many labels as now" in note
-    assert "'cat' (3 labels)" in note
+    assert "Label more samples of" not in note, "labels and pool have the same class mix"
+
+
+def test_only_classes_with_a_larger_share_of_the_pool_than_of_the_labels_should_be_labelled_first() -> None:
+    labels = draw(np.array([64, 20, 10, 4, 2]), distance=2.5, seed=0)
+    shares = np.array([0.2, 0.2 - 1e-12, 0.4, 0.1, 0.1])
+    (note, *_) = fit_decisions(labels.probs, labels.y, shares, precision=0.97).notes("abcde")
+    assert "Label more samples of 'c' (10 labels), 'e' (2 labels) and 'd' (4 labels) first." in note
+    shares = np.array([0.63, 0.2, 0.1, 0.03, 0.04])
+    (note, *_) = fit_decisions(labels.probs, labels.y, shares, precision=0.99).notes("abcde")
+    assert "Label more samples of 'e' (2 labels) first." in note
 
 
 def test_labels_of_other_classes_than_those_of_the_pool_count_little() -> None:
@@ -216,8 +226,25 @@ def test_a_class_that_is_always_confused_gets_a_note_with_its_best_precision() -
     decisions = fit_decisions(probs, y, np.full(3, 1 / 3))
     assert decisions.promises.tolist() == [True, False, False]
     (note,) = decisions.notes(["a", "b\x1b", "c"])
-    assert "'c' (5" in note or "'c' (4" in note
+    for name, best in zip(("'b\\x1b'", "'c'"), decisions.best_precision[1:], strict=True):
+        assert 0.4 < best < 0.6
+        assert (
+            f"No label of {name} is accepted: its most confident labels are expected to be right in {best:.1%} of the "
+            "cases, less than 95.0%." in note
+        )
     assert "\x1b" not in note
+
+
+def test_many_classes_without_a_promise_share_one_sentence() -> None:
+    y = np.repeat(np.arange(6), 50)
+    probs = np.full((300, 6), 0.08)
+    probs[np.arange(300), (y + np.arange(300) % 2) % 6] = 0.6  # half of the predictions are wrong
+    decisions = fit_decisions(probs, y, np.full(6, 1 / 6))
+    assert not decisions.promises.any()
+    (note,) = decisions.notes("abcdef")
+    assert note.count("No label of") == 1
+    assert "No label of 'a', 'b', 'c', 'd', 'e' and 'f' is accepted" in note
+    assert f"in at most {decisions.best_precision.max():.1%} of the cases, less than 95.0%" in note
 
 
 def test_a_thousand_classes_and_five_labels_are_handled() -> None:

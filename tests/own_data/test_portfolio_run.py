@@ -38,9 +38,11 @@ from mnar.own_data.portfolio_run import (
     read_portfolio_config,
     resume_portfolio_run,
 )
+from mnar.run import evaluate_run, resume_run
 from mnar.run.lock import InUse, locked
 from mnar.run.model_file import read_model_input
 from mnar.run.reader import find_runs
+from mnar.trained.load import load
 from mnar.training.trainer import Interrupted
 from tests.report.made_up import write_run
 from tests.support.killing import portfolio_under_fire
@@ -358,11 +360,53 @@ def test_a_folder_that_contains_a_run_or_is_in_use_is_refused(source: Path, fini
         resume_portfolio_run(finished, Watching())
 
 
-@pytest.mark.parametrize("content", ["", "- 1", "source: x\nsauce: y", "{", "source: x\nminutes: -1"])
+@pytest.mark.parametrize("content", ["", "- 1", "source: x\nsauce: y", "{", "source: x\nminutes: -1", "[" * 5000])
 def test_damaged_options_are_refused_with_the_name_of_the_file(finished: Path, content: str) -> None:
     (finished / "portfolio.yaml").write_text(content)
     with pytest.raises(ValueError, match=r"portfolio\.yaml is damaged \(.*\); restore the file, or start a new run"):
         resume_portfolio_run(finished, Watching())
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"reading": [1]}, "reading is [1], not options with their values"),
+        ({"reading": "label"}, "reading is 'label', not options with their values"),
+        ({"reading": {"lable": "kind"}}, "reading.lable is unknown; the options are label, ignore,"),
+        ({"reading": {"ignore": "x"}}, "reading.ignore is 'x', not a list of texts"),
+        ({"reading": {"size": True}}, "reading.size is True, not a whole number or null"),
+        ({"source": 5}, "source is 5, not a text"),
+        ({"source": None}, "source is None, not a text"),
+        ({"seed": "1"}, "seed is '1', not a whole number"),
+        ({"fast": 1}, "fast is 1, not true or false"),
+        ({"minutes": "5"}, "minutes is '5', not a number or null"),
+    ],
+)
+def test_an_edited_option_of_a_wrong_type_is_refused_with_its_name(
+    finished: Path, entry: dict[str, Any], problem: str
+) -> None:
+    path = finished / "portfolio.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **entry}))
+    for use in (read_portfolio_config, evaluate_portfolio_run, load):
+        with pytest.raises(ValueError, match=rf"portfolio\.yaml is damaged \({re.escape(problem)}") as refused:
+            use(finished)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_run_without_its_options_is_said_to_be_a_portfolio_without_them(finished: Path) -> None:
+    (finished / "portfolio.yaml").unlink()
+    for use in (load, evaluate_run, resume_run):
+        with pytest.raises(
+            FileNotFoundError, match=r"portfolio\.yaml is missing in .*; restore the file, or start a new"
+        ):
+            use(finished)
+
+
+@pytest.mark.parametrize("names", [["a"], 5, None])
+def test_class_names_in_the_choice_that_are_not_those_of_the_model_are_refused(finished: Path, names: Any) -> None:
+    (finished / "choice.json").write_text(json.dumps({**choice_in(finished), "class_names": names}))
+    with pytest.raises(ValueError, match=r"class_names in choice\.json are not the classes of the model.*--resume"):
+        evaluate_portfolio_run(finished)
 
 
 # ---- unusual data
@@ -625,7 +669,7 @@ def test_other_data_that_do_not_fit_are_refused_and_not_called_a_damaged_model(
 def test_an_unfinished_run_and_damaged_files_are_refused_with_the_command_that_mends_them(finished: Path) -> None:
     remedy = re.escape(f"`mnar train --resume {finished}`")
     (finished / "calibration.npz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=f"is damaged; write it again with {remedy}"):
+    with pytest.raises(ValueError, match=rf"calibration\.npz is damaged \(.*\); write it again with {remedy}"):
         evaluate_portfolio_run(finished)
     (finished / "model.safetensors").write_bytes(b"no model")
     with pytest.raises(ValueError, match=f"the model in .* is damaged .*; write it again with {remedy}"):

@@ -36,6 +36,7 @@ from mnar.report.own_data.words import (
     reliability_sentence,
     short_classes,
     whether_at_random,
+    whether_short,
 )
 from tests.report.test_html import rows_of
 
@@ -71,7 +72,7 @@ PAGE = OwnDataPage(
     precisions=(Interval(0.75, 0.5, 0.9), Interval(0.6, 0.5, 0.7), None),
     confused=(ConfusedPair("yes & more", "no", Interval(0.07, 0.03, 0.14), 60),),
     confidences=[0.95, 0.95, 0.6, 0.4],
-    reliability=Reliability([0.95] * 10, [1] * 8 + [0] * 2),
+    reliability=Reliability([0.95] * 10, [1] * 8 + [0] * 2, remark="The diagram is slightly optimistic."),
     columns=("weight", "colour"),
     num_columns=5,
     samples=[
@@ -81,6 +82,8 @@ PAGE = OwnDataPage(
             [ShownSample("line 9", "no (52 %) or 犬 (45 %)", cells=("–", "blue"))],
         )
     ],
+    about_samples="The probabilities are for the pool.",
+    about_next_samples="The probabilities are for equally frequent classes.",
     next_samples=[NextSample(ShownSample("line 9", "no (52 %)", cells=("–", "blue")), "few labels of class 犬")],
     next_command="mnar next runs/survey --budget 100",
     provenance=[("Seed", "1"), ("Command", "mnar train 'my survey.csv'")],
@@ -120,7 +123,7 @@ def test_the_page_answers_the_questions_in_order(page: str) -> None:
     assert "3 classes, 2,700 samples: 100 with a label and 2,600 without" in text
     assert "The predictions disagree with the estimate." in text
     assert "Are labels missing at random? Very probably not. Did the unlabelled samples help? Yes." in text
-    assert "Which classes are short of labels? no. Where does the model err?" in text
+    assert "Which classes are short of labels? “no”. Where does the model err?" in text
 
 
 def test_every_section_has_its_numbers(page: str) -> None:
@@ -151,12 +154,16 @@ def test_every_section_has_its_numbers(page: str) -> None:
         ["no", "75.0 (50.0 to 90.0)", "90.0 (80.0 to 95.0)"],
         ["犬", "–", "–"],
     ]
-    assert "about 7 are predicted as no (95 % interval 3 to 14, from 60 labels)." in texts[QUESTIONS[4]]
+    assert "about 7 are predicted as “no” (95 % interval 3 to 14, from 60 labels)." in texts[QUESTIONS[4]]
+    assert "The most frequent confusion: “yes & more” is taken for “no”." in texts[QUESTIONS[4]]
+    assert "Lines are 95 % intervals. The diagram is slightly optimistic." in texts[QUESTIONS[4]]
     assert sections[QUESTIONS[5]] == [
         [["Sample", "Prediction", "weight", "colour"], ["line 2", "no (97 %)", "1.5", "&lt;i&gt;red&lt;/i&gt;"]],
         [["Sample", "Prediction", "weight", "colour"], ["line 9", "no (52 %) or 犬 (45 %)", "–", "blue"]],
     ]
-    assert "The first 2 of 5 columns are shown." in texts[QUESTIONS[5]]
+    assert "The probabilities are for the pool. The first 2 of 5 columns are shown." in texts[QUESTIONS[5]]
+    assert "Predicted as “no”" in texts[QUESTIONS[5]]
+    assert texts[QUESTIONS[6]].startswith("The probabilities are for equally frequent classes.")
     assert sections[QUESTIONS[6]][0][1] == ["line 9", "no (52 %)", "few labels of class 犬", "–", "blue"]
     assert "mnar next runs/survey --budget 100" in texts[QUESTIONS[6]]
     assert sections[QUESTIONS[7]] == [[["Seed", "1"], ["Command", "mnar train &#39;my survey.csv&#39;"]]]
@@ -254,12 +261,28 @@ def test_short_of_labels_are_classes_without_labels_with_few_or_with_a_much_larg
     assert found["few"] == "5 labels are too few for a reliable score"
 
 
+def test_without_an_estimate_of_the_pool_only_classes_with_few_labels_are_short_and_the_page_says_why() -> None:
+    page = replace(PAGE, num_labels=(9, 60, 2), pool_shares=())
+    answer = whether_short(page, short_classes(page))
+    assert answer.short == "“犬” and “no”.", "the fewest labels first"
+    assert "The class shares of the pool are not known, so only classes with fewer than 10 labels" in answer.explanation
+    assert "The class shares of the pool are not known." in sections_of(own_data_html(page))[QUESTIONS[0]]
+    enough = replace(page, num_labels=(10, 60, 10))
+    answer = whether_short(enough, short_classes(enough))
+    assert answer.short == "No class has fewer than 10 labels."
+    assert answer.explanation.startswith("The class shares of the pool are not known.")
+    known = replace(enough, pool_shares=(Interval(0.1, 0.0, 0.2), Interval(0.8, 0.7, 0.9), Interval(0.1, 0.0, 0.2)))
+    assert "no class has a much larger share of the pool" in whether_short(known, short_classes(known)).explanation
+    without_pool = replace(enough, num_unlabeled=0)
+    assert whether_short(without_pool, []) == ("None.", "Every class has at least 10 labels.")
+
+
 def test_a_confused_pair_is_a_sentence_about_100_samples() -> None:
     pair = ConfusedPair("8", "3", Interval(0.07, 0.03, 0.14), 41)
     assert confusion_sentence(pair) == (
-        "Of 100 samples of 8, about 7 are predicted as 3 (95 % interval 3 to 14, from 41 labels)."
+        "Of 100 samples of “8”, about 7 are predicted as “3” (95 % interval 3 to 14, from 41 labels)."
     )
-    assert "about 1 is predicted as 3" in confusion_sentence(pair._replace(share=Interval(0.012, 0.0, 0.1)))
+    assert "about 1 is predicted as “3”" in confusion_sentence(pair._replace(share=Interval(0.012, 0.0, 0.1)))
 
 
 def test_the_histogram_in_words_has_the_shares_of_its_bins() -> None:

@@ -45,6 +45,7 @@ def test_a_run_folder_holds_what_the_design_says(finished_run: Path) -> None:
         "state.pt",
         "state.previous.pt",
         "model.safetensors",
+        "calibration.npz",
     }
     split = json.loads((finished_run / "split.json").read_text())
     assert split["labeled"] == [20, 15, 11, 8, 6, 4, 3, 2, 2, 1]

@@ -79,3 +79,12 @@ def test_images_without_a_path_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="save them as image files, or write a CSV file instead"):
         write_tasks(tmp_path / "t.json", [TaskSample(7, "row 7", "x", 1, 0)], ["x"], model_version="m", kind="images")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["x.xml", "x.XML"])
+def test_tasks_are_not_written_over_their_configuration(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"the ending \.xml; name a JSON file, e\.g\. .*x\.json"):
+        write_tasks(
+            tmp_path / name, [TaskSample(1, "a.png", "a", 0.5, 0.5)], ["a", "b"], model_version="m", kind="images"
+        )
+    assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 import mnar
 from mnar.trained import next_labels
 from mnar.trained.next_labels import next_file
+from tests.trained.runs import portfolio
 from tests.trained.test_predict import rows_of
 
 
@@ -56,3 +57,13 @@ def test_the_same_seed_gives_the_same_file(digits_run: Path, tmp_path: Path) -> 
     for name in ("one.csv", "two.csv"):
         next_file(model, tmp_path / name, budget=30, seed=3)
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+
+
+def test_a_note_says_that_tasks_of_rows_of_numbers_show_only_row_numbers(table_run: Path, tmp_path: Path) -> None:
+    rng, y = np.random.default_rng(0), np.tile([0, 1, -1], 20)
+    np.savez(tmp_path / "rows.npz", x=rng.normal(y[:, None], 0.1, (60, 2)).astype(np.float32), y=y)
+    run = portfolio(tmp_path / "rows.npz", tmp_path / "run")
+    of_rows = next_file(mnar.load(run), tmp_path / "rows.json", budget=3, format="label-studio")
+    assert any("only row numbers" in note for note in of_rows.notes)
+    of_table = next_file(mnar.load(table_run), tmp_path / "table.json", budget=3, format="label-studio")
+    assert not any("only row numbers" in note for note in of_table.notes)

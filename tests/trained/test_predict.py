@@ -185,11 +185,12 @@ def test_labels_of_the_new_data_are_not_looked_at(table_run: Path, table_file: P
     ("run", "data", "message"),
     [
         ("table_run", "missing.csv", "no data at"),
-        ("table_run", np.zeros((3, 7)), "takes the columns weight, length, colour"),
+        ("table_run", np.zeros((3, 7)), r"shape \(3, 7\) .* takes the columns weight, length, colour"),
         ("table_run", [], "no samples"),
         ("digits_run", np.zeros((0, 8, 8), np.uint8), "has no rows"),
         ("digits_run", np.zeros((2, 8, 8)), "give images as uint8"),
         ("digits_run", np.zeros((2, 5)), "the model takes images of 8 × 8 pixels"),
+        ("digits_run", np.zeros((8, 8, 3), np.uint8), "which is one image"),
     ],
 )
 def test_data_that_do_not_fit_are_refused(run: str, data: Any, message: str, request: pytest.FixtureRequest) -> None:
@@ -301,5 +302,7 @@ def test_a_run_of_an_older_version_predicts_without_another_class_mix(
         model.predict_proba(x[:9], prior="uniform")
 
 
-def test_a_trained_model_is_a_public_name(finished_run: Path) -> None:
-    assert isinstance(mnar.load(finished_run / "model.safetensors"), TrainedModel)
+def test_a_trained_model_is_a_public_name_and_has_a_short_description(finished_run: Path) -> None:
+    model = mnar.load(finished_run / "model.safetensors")
+    assert isinstance(model, TrainedModel)
+    assert repr(model) == f"TrainedModel('{finished_run}', images of 8 × 8 pixels, 10 classes)"

@@ -155,3 +155,27 @@ def test_the_fingerprint_changes_with_the_data(tmp_path: Path) -> None:
     assert source_fingerprint(path) != before
     path.write_bytes(b"a" * 3_000_001)
     assert source_fingerprint(path) != before
+    path.write_bytes(b"a" * 1_500_000 + b"b" + b"a" * 1_499_999)
+    assert source_fingerprint(path) != before, "in the middle"
+
+
+def test_the_fingerprint_of_a_folder_survives_a_dangling_link(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"12")
+    before = source_fingerprint(tmp_path)
+    (tmp_path / "b.png").symlink_to("gone.png")
+    assert source_fingerprint(tmp_path) != before
+
+
+def test_rows_of_other_data_are_dropped(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    with pytest.raises(KeyboardInterrupt):
+        write(out, {**IDENTITY, "data": "old"}, until=1)
+    assert write(out, {**IDENTITY, "data": "new"}) == [0, 2, 4]
+    assert rows_of(out) == ALL_ROWS
+
+
+def test_a_users_file_with_the_name_of_the_part_file_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "out.csv.part").write_text("my own notes")
+    with pytest.raises(FileExistsError, match=r"out\.csv\.part is in the way"):
+        write(tmp_path / "out.csv")
+    assert (tmp_path / "out.csv.part").read_text() == "my own notes"

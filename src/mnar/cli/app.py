@@ -87,7 +87,8 @@ def main() -> None:
         errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)
     except (ValueError, OSError, Diverged) as error:
-        errors.print(f"[red]error:[/red] {escape(error_message(error))}", soft_wrap=True, highlight=False)
+        message = " ".join(error_message(error).split("\n"))  # a name may contain a line break
+        errors.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True, highlight=False)
         sys.exit(1)
     except OutOfMemoryError as error:
         remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"

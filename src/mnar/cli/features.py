@@ -44,6 +44,14 @@ def features(
         str | None, typer.Option(help="The mean to subtract, one number or one per channel, e.g. 0.5,0.5,0.5.")
     ] = None,
     std: Annotated[str | None, typer.Option(help="The standard deviation to divide by. Belongs to --mean.")] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FEATURES",
+            help="For new data: an earlier file of features, whose scaling, size of images and encoding of columns are "
+            "used again.",
+        ),
+    ] = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:
@@ -54,9 +62,11 @@ def features(
     Then train with `mnar train photos/ --features features.npy`. The network may come from TorchVision, timm,
     transformers or your own code, with weights that are on this machine: nothing is downloaded. If the network has a
     method `features`, its result is used, and otherwise the network's output. Feature maps and tokens are averaged.
-    Give the same options for reading the data to both commands.
+    Give the same options for reading the data to both commands. The data need no labels. For new data of the trained
+    model, add `--like features.npy`, and then predict with `mnar predict RUN new/ --features new.npy`.
     """
     from mnar.trained.embed import write_features
+    from mnar.trained.embed.record import record_path
     from mnar.trained.embed.scaling import SCALES
     from mnar.trained.result_file import check_output
 
@@ -64,7 +74,11 @@ def features(
     if chosen_scale is None:
         raise ValueError(f"unknown --scale {scale!r}; choose from {', '.join(SCALES)}")
     moments = {name: _numbers(text, name) for name, text in {"mean": mean, "std": std}.items() if text is not None}
-    check_output(out, overwrite=overwrite)
+    module = Path(model.rpartition(":")[0])
+    inputs = [source, weights, module if module.suffix == ".py" else None]
+    inputs += [] if like is None else [like, record_path(like)]
+    for path in (out, record_path(out)):
+        check_output(path, overwrite=overwrite, inputs=inputs)
     out.parent.mkdir(parents=True, exist_ok=True)
     with reading_bar() as on_stage:
         result = write_features(
@@ -77,12 +91,15 @@ def features(
             scale=chosen_scale,
             mean=moments.get("mean"),
             std=moments.get("std"),
+            like=like,
             device=device,
             on_reading=lambda done, total: on_stage("reading", done, total),
             on_rows=lambda done, total: on_stage("computing", done, total),
         )
     say(f"{result.num_rows:,} samples with {result.num_features:,} features each: {out}")
-    say(f"inputs scaled with {result.scaling.reason}")
+    say(f"inputs scaled with {result.scaling.in_words}")
+    for note in result.notes:
+        say(note)
 
 
 def _numbers(text: str, name: str) -> list[float]:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from mnar.atomic_write import check_writable
 from mnar.cli.options import OWN_DATA_HELP, Ignore, Label, NoLabel
 from mnar.terminal.console import say
 
@@ -50,7 +49,7 @@ def merge(
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="CSV file to write: what happened to the label of each sample.")
+        Path | None, typer.Option(help="New CSV file to write: what happened to the label of each sample.")
     ] = None,
     undo: Annotated[
         Path | None,
@@ -74,7 +73,7 @@ def merge(
     (see --new-classes), which may be a spelling mistake.
     """
     from mnar.terminal.merge_summary import merge_lines
-    from mnar.trained.merge import merge_annotations, undo_merge, write_report
+    from mnar.trained.merge import merge_annotations, undo_merge
 
     if undo is not None:
         if annotations is not None:
@@ -83,8 +82,6 @@ def merge(
         return
     if annotations is None:
         raise ValueError(f"name the annotations to merge, e.g. `mnar merge {source} to_label.csv`")
-    if report is not None:
-        check_writable(report, example="merge.csv")
     result = merge_annotations(
         source,
         annotations,
@@ -97,10 +94,9 @@ def merge(
         ignore_missing=ignore_missing,
         new_classes=new_classes,
         backup=backup,
+        report=report,
         dry_run=dry_run,
     )
-    if report is not None:
-        write_report(report, result.plan.outcomes)
     for line in merge_lines(result, source, dry_run=dry_run):
         say(line)
     if report is not None:

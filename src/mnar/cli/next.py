@@ -13,7 +13,9 @@ from mnar.terminal.console import bar, console, say
 
 def next_samples(
     run: RunArgument,
-    budget: Annotated[int, typer.Option(help="Number of samples to label.")] = 100,
+    budget: Annotated[
+        int | None, typer.Option(help="Number of samples to label. Default: 100, or all samples of a smaller pool.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("to_label.csv"),
     format: Annotated[
         str,
@@ -27,7 +29,7 @@ def next_samples(
         typer.Option(help="Label Studio: what comes before the path of each image, e.g. /data/local-files/?d=photos/"),
     ] = "",
     data: MovedData = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random draws.")] = 0,
     device: Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:
@@ -61,4 +63,6 @@ def next_samples(
     for note in result.notes:
         say(note)
     console.print(chosen_table(result, model.inputs.class_names))
-    say(f"{result.num_rows:,} of {result.num_pool:,} samples to label: {', '.join(map(str, result.files))}")
+    files = ", ".join(map(str, result.files))
+    say(f"{result.num_rows:,} samples to label, of {result.num_pool:,} without a label: {files}")
+    say("When they are labelled, read the labels with `mnar merge DATA FILE`, and train again.")

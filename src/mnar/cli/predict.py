@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from mnar.cli.options import Device, NewFeatures, NewId, Overwrite, Prior, RunArgument
-from mnar.terminal.console import bar, console, say
+from mnar.terminal.console import console, say
+from mnar.terminal.resumable import resumable_bar
 
 
 def predict(
@@ -44,7 +45,7 @@ def predict(
     from mnar.trained.predict import predict_file
 
     model = load(run, device=device)
-    with bar("predicting", total=None) as update:
+    with resumable_bar("predicting", out) as on_rows:
         result = predict_file(
             model,
             data,
@@ -55,7 +56,7 @@ def predict(
             id=id,
             features=features,
             overwrite=overwrite,
-            on_rows=lambda done, total: update(completed=done, total=total),
+            on_rows=on_rows,
         )
     for note in result.notes:
         say(note)

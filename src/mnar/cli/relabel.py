@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from mnar.cli.options import Device, MovedData, NewFeatures, NewId, Overwrite, Prior, RunArgument
-from mnar.terminal.console import bar, console, say
+from mnar.terminal.console import console, say
+from mnar.terminal.resumable import resumable_bar
 
 
 def relabel(
@@ -44,7 +45,7 @@ def relabel(
     if pool is None and (id is not None or features is not None):
         raise ValueError("--id and --features say how to read another pool; name it with --pool, or leave them out")
     model = load(run, device=device)
-    with bar("labelling", total=None) as update:
+    with resumable_bar("labelling", out) as on_rows:
         result = relabel_file(
             model,
             out,
@@ -55,7 +56,7 @@ def relabel(
             id=id,
             features=features,
             overwrite=overwrite,
-            on_rows=lambda done, total: update(completed=done, total=total),
+            on_rows=on_rows,
         )
     for note in result.notes:
         say(note)

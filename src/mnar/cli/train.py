@@ -190,6 +190,7 @@ def _train_portfolio(
 
 
 def _print_outcome(folder: Path, outcome: Outcome) -> None:
+    from mnar.run.file_names import REPORT
     from mnar.terminal.portfolio_table import choice_table, percent
 
     choice = outcome.choice
@@ -203,8 +204,9 @@ def _print_outcome(folder: Path, outcome: Outcome) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     for warning in outcome.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False, soft_wrap=True)
-    predictions = [] if choice.shares is None else [f"predicted labels: {outcome.predictions}"]
-    console.print("\n".join([*predictions, str(folder)]), highlight=False, markup=False, soft_wrap=True)
+    files = [] if choice.shares is None else [f"predicted labels: {outcome.predictions}"]
+    files += [f"report: {folder / REPORT}", str(folder)]
+    console.print("\n".join(files), highlight=False, markup=False, soft_wrap=True)
 
 
 def _train_own_data(
@@ -270,6 +272,7 @@ def _display(*, tensorboard: bool) -> Iterator[Display]:
 
 def _print_headline(folder: Path, verdict: Verdict | None = None) -> None:
     from mnar.run import RunFolder
+    from mnar.run.file_names import REPORT
     from mnar.training.evaluation import BEST, FINAL, headline, headline_lines, headline_name
     from mnar.training.metrics import headline_metrics
 
@@ -286,4 +289,5 @@ def _print_headline(folder: Path, verdict: Verdict | None = None) -> None:
         soft_wrap=True,
     )
     if verdict is not None:
-        console.print(f"{verdict.text}\npredicted labels: {verdict.predictions}", markup=False, soft_wrap=True)
+        paths = f"predicted labels: {verdict.predictions}\nreport: {folder / REPORT}"
+        console.print(f"{verdict.text}\n{paths}", markup=False, soft_wrap=True)

@@ -20,8 +20,18 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
             return dict(arrays)
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"{path} is not a complete .npz file of plain arrays ({error}); write the file again with numpy.savez"
+            f"{path} is not a complete .npz file of plain arrays ({numpy_problem(error)}); write the file again "
+            "with numpy.savez"
         ) from error
+
+
+def numpy_problem(error: Exception) -> str:
+    """Return numpy's text of the problem with a file, unless it recommends to unpickle the file, which could run code.
+
+    numpy takes every file that it does not recognise for a pickle.
+    """
+    text = " ".join(str(error).split())
+    return "the file contains something else than arrays of numbers or texts" if "pickle" in text else text
 
 
 def samples(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:

@@ -47,6 +47,8 @@ FEWEST_LABELS = 3  # a class with fewer labels is hardly ever predicted in a cro
 SCALE_PRECISION = 10.0  # of the prior of the temperature, whose mean is 1; with few labels, nothing is changed
 SMOOTHING = 1e-4  # how far a probability is moved towards 1/k, so that none is 0
 MOST_NAMES = 10  # class names in a sentence
+MOST_EXPLAINED = 3  # classes that get a sentence of their own
+MOST_TO_LABEL = 3  # classes that the user should label first
 
 
 class Decided(NamedTuple):
@@ -133,25 +135,32 @@ class Decisions:
         if self.effective_labels >= ENOUGH * needed:
             return []
         total, equivalent = int(self.num_labels.sum()), self.effective_labels
-        short = np.argsort(-(self.shares**2) / np.maximum(self.num_labels, 1e-9), kind="stable")[:3]
-        which = _listed([f"{class_names[c]!r} ({_counted(self.num_labels[c])})" for c in short if self.shares[c] > 0])
         told = (
             f"The {total:,} held-out labels tell as much about the pool as {equivalent:.0f} labels drawn from it at "
             "random"
         )
-        first = (
-            f"Label more samples of {which} first. Such samples are frequent in the pool, compared with their labels."
-        )
         if equivalent >= needed:
             return [
                 f"{told}. The promised precision is therefore uncertain. With {ceil(ENOUGH * needed)} such labels it "
-                f"would be much more certain. {first}"
+                f"would be much more certain.{self._to_label_first(class_names)}"
             ]
         times = f", about {needed / equivalent:.2g} times as many labels as now" if equivalent > 0 else ""
         return [
             f"{told}. That is too few to promise a precision of {self.precision:.1%}, so no label is accepted. At "
-            f"least {ceil(needed)} are needed{times}. {first}"
+            f"least {ceil(needed)} are needed{times}.{self._to_label_first(class_names)}"
         ]
+
+    def _to_label_first(self, class_names: Sequence[str]) -> str:
+        """Name classes that have a larger share of the pool than of the labels; empty if there is no such class."""
+        of_labels = self.num_labels / max(1, self.num_labels.sum()) + 1e-9  # equal shares may differ by rounding
+        order = np.argsort(-(self.shares**2) / np.maximum(self.num_labels, 1e-9), kind="stable")
+        short = [c for c in order if self.shares[c] > of_labels[c]][:MOST_TO_LABEL]
+        if not short:
+            return ""
+        which = _listed([f"{class_names[c]!r} ({_counted(self.num_labels[c])})" for c in short])
+        return (
+            f" Label more samples of {which} first. Such samples are frequent in the pool, compared with their labels."
+        )
 
     def _on_classes(self, class_names: Sequence[str]) -> list[str]:
         """Say for which single classes there is no promise."""
@@ -173,17 +182,28 @@ class Decisions:
                 "labels of the class."
             )
         unsure = [
-            f"{name!r} ({best:.1%})"
+            (repr(name), best)
             for name, best, count in zip(class_names, self.best_precision, self.num_labels, strict=True)
             if best < self.precision and count >= FEWEST_LABELS
         ]
         if unsure and self.effective_labels >= labels_needed(self.precision):
-            notes.append(
-                f"No label of {_listed(unsure)} is accepted, because even the most confident ones are expected to be "
-                f"right less often than in {self.precision:.1%} of the cases (in brackets). Label more samples of the "
-                "class, or choose a lower --precision."
-            )
+            notes.append(f"{self._on_unsure(unsure)} Label more samples of the class, or choose a lower --precision.")
         return notes
+
+    def _on_unsure(self, classes: Sequence[tuple[str, float]]) -> str:
+        """Say how often the most confident labels of the classes are right. A class is a name and this share."""
+        if len(classes) <= MOST_EXPLAINED:
+            return " ".join(
+                f"No label of {name} is accepted: its most confident labels are expected to be right in {best:.1%} of "
+                f"the cases, less than {self.precision:.1%}."
+                for name, best in classes
+            )
+        highest = max(best for _, best in classes)
+        return (
+            f"No label of {_listed([name for name, _ in classes])} is accepted: the most confident labels of each of "
+            f"these classes are expected to be right in at most {highest:.1%} of the cases, less than "
+            f"{self.precision:.1%}."
+        )
 
 
 def labels_needed(precision: float) -> float:

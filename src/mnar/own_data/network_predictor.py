@@ -42,7 +42,7 @@ class NetworkPredictor:
 
         `data` gives the shape of the samples, the classes and the moments; it needs no samples.
         """
-        engine, stored = Engine(config.engine), read_calibration(folder)
+        engine, stored = Engine(config.engine), read_calibration(folder, len(data.class_names))
         network, prepare = trained_network(folder, config, data, engine)
         calibration = None if stored is None else NetworkCalibration.fit(stored.probs, stored.y)
         return cls(network, prepare, engine.device, calibration)

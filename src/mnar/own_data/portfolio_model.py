@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from mnar.own_data.portfolio.member import Arrays, Floats, with_shares
 from mnar.own_data.portfolio.members import FITTED
 from mnar.own_data.portfolio.portfolio import decided
 from mnar.own_data.portfolio.threads import in_order
+from mnar.own_data.portfolio_model_checks import check_combination, check_encoder, check_member
 from mnar.run.file_names import MODEL, resume_command
-from mnar.run.model_file import model_input
+from mnar.run.model_file import damaged_model, model_input, read_model_input
 from mnar.types import DataSet
 
 
@@ -94,21 +95,45 @@ def read_portfolio_model(folder: Path) -> PortfolioModel:
         raise FileNotFoundError(
             f"{folder} is unfinished and has no model yet; finish it with `{resume_command(folder)}`"
         )
+    stored = read_model_input(folder)
+    assert stored is not None
+    num_classes, input_shape = len(stored["class_names"]), stored["input_shape"]
     try:
         arrays = load_file(path)
         with safe_open(path, framework="numpy") as file:
             metadata = json.loads(file.metadata()["mnar"])
-        members = tuple(
-            FITTED[kind].from_arrays(_below(f"member{number}.", arrays))
-            for number, kind in enumerate(metadata["members"])
-        )
-        encoder = InputEncoder.from_arrays(_below("encoder.", arrays))
-        portfolio = Portfolio(members, arrays["weights"], arrays["shares"], metadata["objective"])
-    except (SafetensorError, TypeError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"the model in {folder} is damaged ({error}); write it again with `{resume_command(folder)}`"
-        ) from error
-    return PortfolioModel(portfolio, encoder)
+        check_combination(metadata, arrays, num_classes)
+        of_encoder = _below("encoder.", arrays)
+        num_features = check_encoder(of_encoder, input_shape)
+        members = []
+        for number, kind in enumerate(metadata["members"]):
+            of_member = _below(f"member{number}.", arrays)
+            check_member(
+                f"member{number}",
+                kind,
+                of_member,
+                num_classes=num_classes,
+                num_features=num_features,
+                input_shape=input_shape,
+            )
+            members.append(FITTED[kind].from_arrays(of_member))
+        portfolio = Portfolio(tuple(members), arrays["weights"], arrays["shares"], metadata["objective"])
+        model = PortfolioModel(portfolio, InputEncoder.from_arrays(of_encoder))
+        _check_prediction(model, input_shape, num_classes)
+    except KeyError as error:
+        raise damaged_model(folder, f"{error} is missing") from error
+    except (SafetensorError, OSError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise damaged_model(folder, error) from error
+    return model
+
+
+def _check_prediction(model: PortfolioModel, input_shape: Sequence[int], num_classes: int) -> None:
+    """Predict one sample of zeros, so that arrays that do not fit each other are found now."""
+    sample = np.zeros((1, *input_shape), np.uint8 if len(input_shape) == 3 else np.float32)
+    with np.errstate(all="ignore"):  # a result that is not finite is an error below, and needs no warning
+        probs = model.portfolio.balanced_probs(model.encoder.inputs(sample))
+    if probs.shape != (1, num_classes) or not np.isfinite(probs).all():
+        raise ValueError("it does not predict a probability for each class")
 
 
 def _below(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:

@@ -37,11 +37,13 @@ from mnar.own_data.portfolio.members import named_member
 from mnar.own_data.portfolio.portfolio import TriedMember, decided
 from mnar.own_data.portfolio.verdict import disagreement, verdict_text
 from mnar.own_data.portfolio_model import PortfolioModel, read_portfolio_model, write_portfolio_model
+from mnar.own_data.portfolio_option_checks import check_options
 from mnar.own_data.predictions_file import PREDICTIONS, write_predictions_file
 from mnar.report import write_own_data_report
 from mnar.run.calibration_file import CalibrationData, read_calibration, write_calibration
-from mnar.run.file_names import CALIBRATION, PORTFOLIO, resume_command
+from mnar.run.file_names import CALIBRATION, CHOICE, MEMBERS, PORTFOLIO, resume_command
 from mnar.run.lock import locked
+from mnar.run.model_checks import in_one_line
 from mnar.run.other_data import read_other_data
 from mnar.run.stopping import StopFlag, stopping_on_signals
 from mnar.training.evaluation import count_pairs
@@ -50,7 +52,6 @@ from mnar.training.metrics import all_scores
 from mnar.training.trainer import Interrupted
 from mnar.types import DataSet, OnProgress
 
-CHOICE, MEMBERS = "choice.json", "members"
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # raised for a missing or damaged file
 LARGEST_SEED = 2**31 - 1  # scikit-learn takes 32 bits, and a repeat of the cross-validation adds its number
 MINUTES_FOR_TABLES, MINUTES_FOR_IMAGES = 2.5, 8.0
@@ -161,13 +162,14 @@ def resume_portfolio_run(folder: Path, display: PortfolioDisplay, *, root: Path 
 
 
 def read_portfolio_config(folder: Path) -> PortfolioConfig:
-    """Read portfolio.yaml."""
+    """Read and check portfolio.yaml."""
     path = folder / PORTFOLIO
     try:
-        return PortfolioConfig(**yaml.safe_load(path.read_text()))
-    except (TypeError, ValueError, yaml.YAMLError) as error:
-        problem = " ".join(str(error).split())
-        raise ValueError(f"{path} is damaged ({problem}); restore the file, or start a new run") from error
+        stored = yaml.safe_load(path.read_text())
+        check_options(stored)
+        return PortfolioConfig(**stored)
+    except (TypeError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({in_one_line(error)}); restore the file, or start a new run") from error
 
 
 def evaluate_portfolio_run(
@@ -179,11 +181,13 @@ def evaluate_portfolio_run(
     """
     config, model = read_portfolio_config(folder), read_portfolio_model(folder)
     if root is None:
-        stored = read_calibration(folder)
+        stored = read_calibration(folder, len(model.portfolio.shares))
         try:
             if stored is None:
                 raise FileNotFoundError(CALIBRATION)
             names = json.loads((folder / CHOICE).read_text())["class_names"]
+            if not isinstance(names, list) or len(names) != len(model.portfolio.shares):
+                raise ValueError(f"class_names in {CHOICE} are not the classes of the model")
         except (*UNREADABLE, TypeError) as error:
             raise ValueError(
                 f"{CALIBRATION} or {CHOICE} in {folder} is missing or damaged ({error}); write it again with "

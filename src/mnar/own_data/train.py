@@ -211,7 +211,7 @@ def compare(folder: Path, baseline: Path) -> Verdict:
 
 def write_predictions(folder: Path, data: DataSet, *, settings: Sequence[str] = ()) -> PoolPredictions:
     """Write predictions.csv. The confidences are calibrated if there are held-out labels."""
-    predictor, stored = _predictor(folder, data, settings), read_calibration(folder)
+    predictor, stored = _predictor(folder, data, settings), read_calibration(folder, len(data.class_names))
     assert stored is not None  # every run that ends writes it, also a finished run that is resumed
     rows = np.flatnonzero(data.train_y.numpy() == UNLABELED)
     probs = predictor.probs(data.train_x.numpy()[rows])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,19 @@ from mnar.training.trainer import Trainer
 from mnar.types import DataSet
 
 Floats = npt.NDArray[np.float64]
+TOLERANCE = 1e-3  # of sums that are 1 up to rounding; predictions may be of half precision
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    MemoryError,  # a damaged header may name a huge array
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class CalibrationData(NamedTuple):
@@ -43,17 +57,71 @@ def write_calibration(folder: Path, data: CalibrationData) -> None:
     write_atomically(folder / CALIBRATION, buffer.getvalue())
 
 
-def read_calibration(folder: Path) -> CalibrationData | None:
-    """Read the file; None if the run has none, because it was written by an older version."""
+def read_calibration(folder: Path, num_classes: int | None = None) -> CalibrationData | None:
+    """Read and check the file; None if the run has none, because it was written by an older version.
+
+    num_classes    the number of classes of the model, if it is known
+    """
     path = folder / CALIBRATION
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return CalibrationData(**{**stored, "repeats": int(stored["repeats"])})
+        data = _read(path)
+        _check(data, num_classes)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); write it again with `{resume_command(folder)}`") from error
+    return data
+
+
+def _read(path: Path) -> CalibrationData:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            data = CalibrationData(**stored)
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
         # numpy's own message recommends to unpickle the file, which must never happen
-        raise ValueError(f"{path} is damaged; write it again with `{resume_command(folder)}`") from error
+        raise ValueError("it is not a complete .npz file of the arrays that mnar writes") from error
+    repeats = np.asarray(data.repeats)
+    if repeats.shape != () or repeats.dtype.kind not in "iu":
+        raise ValueError("repeats is not a whole number")
+    return data._replace(repeats=int(repeats))
+
+
+def _check(data: CalibrationData, num_classes: int | None) -> None:
+    """Raise a ValueError that names the first array that cannot be right."""
+    y, probs, num_labels, repeats, pool_shares = data
+    k = probs.shape[1] if probs.ndim == 2 and num_classes is None else num_classes or 0
+    if probs.ndim != 2 or probs.dtype.kind != "f" or k < 1 or probs.shape[1] != k:
+        of_model = f", of which the model has {num_classes}" if num_classes else ""
+        raise ValueError(
+            f"probs has shape {probs.shape} and type {probs.dtype}, not one float per sample and class{of_model}"
+        )
+    if y.dtype.kind not in "iu" or y.shape != (len(probs),):
+        raise ValueError(f"y has shape {y.shape} and type {y.dtype}, not one whole number for each row of probs")
+    if ((y < 0) | (y >= k)).any():
+        raise ValueError(f"y contains numbers that are not classes from 0 to {k - 1}")
+    # a comparison with NaN is false
+    if not ((probs >= 0) & (probs <= 1 + TOLERANCE)).all() or not (np.abs(probs.sum(1) - 1) <= TOLERANCE).all():
+        raise ValueError("the rows of probs are not probabilities that sum to 1")
+    if num_labels.dtype.kind not in "iu" or num_labels.shape != (k,) or (num_labels < 0).any():
+        raise ValueError(f"num_labels is not one number of labels for each of the {k} classes")
+    if repeats < 1 or len(y) % repeats:
+        raise ValueError(f"repeats is {repeats}, which does not divide the {len(y)} rows of y")
+    if pool_shares is not None:
+        _check_shares(pool_shares, k)
+
+
+def _check_shares(pool_shares: npt.NDArray[Any], k: int) -> None:
+    if pool_shares.dtype.kind != "f" or pool_shares.shape != (3, k):
+        raise ValueError(
+            f"pool_shares has shape {pool_shares.shape} and type {pool_shares.dtype}, not 3 floats for each of the "
+            f"{k} classes"
+        )
+    is_share = (pool_shares >= -TOLERANCE) & (pool_shares <= 1 + TOLERANCE)
+    is_unknown = np.isnan(pool_shares[0])  # the share of a class without labels
+    if not (is_share | (np.isnan(pool_shares) & is_unknown)).all() or not np.nansum(pool_shares[0]) > 0:
+        raise ValueError("pool_shares are not shares from 0 to 1, of which one is positive")
 
 
 def write_network_calibration(trainer: Trainer, data: DataSet, folder: Path) -> None:

@@ -28,7 +28,17 @@ from torch import Tensor
 from mnar.atomic_write import write_atomically
 from mnar.config import RunConfig, with_current_names
 from mnar.run.file_checks import check_config, check_environment, check_split, damaged, remedy
-from mnar.run.file_names import CONFIG, ENVIRONMENT, METRICS, MODEL, SELECTIONS, SPLIT
+from mnar.run.file_names import (
+    CHOICE,
+    CONFIG,
+    ENVIRONMENT,
+    MEMBERS,
+    METRICS,
+    MODEL,
+    PORTFOLIO,
+    SELECTIONS,
+    SPLIT,
+)
 
 Evaluation = dict[str, Any]  # one line of metrics.jsonl; docs/reference/run_folder.md lists its entries
 
@@ -88,6 +98,11 @@ class RunFolder:
     def config(self) -> RunConfig:
         """The configuration of the run."""
         if not self.has_config:
+            if any((self.path / name).exists() for name in (CHOICE, MEMBERS)) and not (self.path / PORTFOLIO).exists():
+                raise FileNotFoundError(
+                    f"{PORTFOLIO} is missing in {self.path}, which is a run of the portfolio; restore the file, or "
+                    "start a new run with another --out"
+                )
             below = min(self.path.rglob(CONFIG), default=None)
             hint = f"name a run folder, such as {below.parent}" if below else "name the folder given as --out"
             raise FileNotFoundError(f"{self.path} is not a run folder: it has no {CONFIG}; {hint}")

@@ -17,6 +17,7 @@ from mnar.atomic_write import write_atomically
 from mnar.run import checkpoint
 from mnar.run.file_names import MODEL, STATE, resume_command
 from mnar.run.folder import RunFolder
+from mnar.run.model_checks import check_model_input, in_one_line
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet
 
@@ -72,20 +73,26 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def read_model_input(folder: Path) -> ModelInput | None:
-    """What the model of a finished run needs besides its weights; None if the run is unfinished."""
+    """What the model of a finished run needs besides its weights, checked; None if the run is unfinished."""
     if not (folder / MODEL).exists():
         return None
     try:
         with safe_open(folder / MODEL, framework="pt") as file:
             stored: ModelInput = json.loads(file.metadata()["mnar"])
-        missing = sorted(ModelInput.__required_keys__ - set(stored))
-        if missing:
-            raise ValueError(f"{', '.join(missing)} is missing")
-    except (SafetensorError, TypeError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"the model in {folder} is damaged ({error}); write it again with `{resume_command(folder)}`"
-        ) from error
+        check_model_input(stored, sorted(ModelInput.__required_keys__))
+    except (TypeError, KeyError) as error:  # a file without metadata, or with those of another program
+        raise damaged_model(folder, "the file was not written by mnar") from error
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise damaged_model(folder, error) from error
     return stored
+
+
+def damaged_model(folder: Path, problem: object) -> ValueError:
+    """The error for a model file that cannot be used, with the command that writes the file again."""
+    return ValueError(
+        f"the model in {folder / MODEL} is damaged ({in_one_line(problem)}); write it again with "
+        f"`{resume_command(folder)}`"
+    )
 
 
 def _classifier_weights(state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

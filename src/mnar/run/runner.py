@@ -29,6 +29,7 @@ from mnar.run.collapse_record import complete_restart, is_restart_due, read_coll
 from mnar.run.file_names import CONFIG, LOCK, MODEL, PORTFOLIO, PRETRAINING, STATE, resume_command
 from mnar.run.folder import RunFolder
 from mnar.run.lock import locked
+from mnar.run.model_checks import in_one_line
 from mnar.run.model_file import read_weights, write_model
 from mnar.run.other_data import check_fits, data_to_score
 from mnar.run.recorder import Display, RunRecorder
@@ -167,16 +168,20 @@ def trained_network(
 ) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """The model that a run evaluates and saves, and the function that turns samples into its input."""
     check_fits(folder, data)
-    model = make_model(config, data)
     try:
-        model.load_state_dict(read_weights(folder))
+        model, weights = make_model(config, data), read_weights(folder)
+        model.load_state_dict(weights)
+        for name, tensor in weights.items():
+            if not tensor.isfinite().all():
+                raise RuntimeError(f"the tensor {name} contains values that are not finite numbers")
     except FileNotFoundError as error:
         remedy = f"train it further with `{resume_command(folder)}`"
         raise FileNotFoundError(f"{folder} has no model and no checkpoint yet; {remedy}") from error
     except (SafetensorError, RuntimeError) as error:
-        remedy = f"write it again with `{resume_command(folder)}`"
+        path = folder / (MODEL if (folder / MODEL).exists() else STATE)
         raise ValueError(
-            f"the model in {folder} is damaged, or does not fit the model in {CONFIG} ({error}); {remedy}"
+            f"the model in {path} is damaged, or does not fit the model in {CONFIG} ({in_one_line(error)}); write it "
+            f"again with `{resume_command(folder)}`"
         ) from error
     augment = make_augment(config, data).to(engine.device)
     return engine.inference(engine.place(model).eval()), lambda x: augment(x.to(engine.device), "id")

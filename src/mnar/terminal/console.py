@@ -19,6 +19,7 @@ REMEDIES = {
     errno.EEXIST: "the path is not a folder; choose another path",
     errno.ENOTDIR: "a part of the path is not a folder; choose another path",
     errno.EISDIR: "the path is a folder; give a file",
+    errno.ENAMETOOLONG: "choose a shorter name",
 }
 TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # characters that turn the direction of writing
 
@@ -42,8 +43,8 @@ def printable(text: str) -> str:
     )
 
 
-console = Terminal()
-errors = Terminal(stderr=True)
+console = Terminal(emoji=False)  # a class called c:key: is no emoji
+errors = Terminal(stderr=True, emoji=False)
 
 
 @contextmanager

@@ -70,6 +70,11 @@ def write_tasks(
 
 def configuration_path(out: Path) -> Path:
     """Return the path of the labelling configuration that belongs to the tasks in `out`."""
+    if out.suffix.lower() == ".xml":
+        raise ValueError(
+            f"the tasks cannot be written to {out}, because Label Studio's labelling configuration gets the ending "
+            f".xml; name a JSON file, e.g. {out.with_suffix('.json')}"
+        )
     return out.with_suffix(".xml")
 
 

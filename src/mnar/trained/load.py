@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ def load(run: str | Path, *, device: str = "auto") -> TrainedModel:
         )
     encoder = None if stored["encoding"] is None else TableEncoder.from_dict(stored["encoding"])
     inputs = ModelInputs(tuple(stored["input_shape"]), tuple(stored["class_names"]), encoder)
-    calibration = read_calibration(folder)
+    _check_class_names(inputs.class_names, folder)
+    calibration = read_calibration(folder, len(inputs.class_names))
     if is_portfolio_run(folder):
         model = PortfolioPredictor(read_portfolio_model(folder))
         ignored = _ignored(read_portfolio_config(folder).reading)
@@ -43,6 +44,15 @@ def load(run: str | Path, *, device: str = "auto") -> TrainedModel:
     ignored = _ignored(config.dataset.options) if config.dataset.name == OWN_DATA else ()
     network = NetworkPredictor.of_run(folder, config, data_without_samples(stored))
     return TrainedModel(folder, inputs, network, calibration, ignored)
+
+
+def _check_class_names(names: Sequence[str], folder: Path) -> None:
+    """Refuse names that could not be told apart in a result file. A benchmark may have such names."""
+    if "" in names or len(set(names)) < len(names):
+        raise ValueError(
+            f"two classes in {folder / MODEL} have the same name, or a class has none, so a prediction could not be "
+            "told from another; give every class a name of its own and train again"
+        )
 
 
 def _ignored(reading: Mapping[str, Any]) -> tuple[str, ...]:

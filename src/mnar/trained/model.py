@@ -19,7 +19,7 @@ from mnar.trained.class_mix import ClassMix, Prior, class_mix
 from mnar.trained.predictor import Features, Predictor, predicted_blocks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainedModel:
     """The model of a run, returned by `mnar.load(RUN)`.
 
@@ -38,6 +38,9 @@ class TrainedModel:
     predictor: Predictor
     calibration: CalibrationData | None = None  # None: the run was trained by an older version
     ignored: tuple[str, ...] = ()  # columns that are no features: those that the user left out, and the label
+
+    def __repr__(self) -> str:
+        return f"TrainedModel({str(self.run)!r}, {self.inputs.in_words}, {len(self.inputs.class_names)} classes)"
 
     @property
     def classes_(self) -> npt.NDArray[np.str_]:

@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from mnar.atomic_write import write_atomically
 from mnar.datasets.user_files import PartlyLabeled
+from mnar.datasets.user_files.class_folders import read_class_folders
 from mnar.datasets.user_files.columns import PARQUET, read_columns
 from mnar.datasets.user_files.csv_file import csv_layout, csv_rows
+from mnar.datasets.user_files.image_csv import read_image_csv
 from mnar.datasets.user_files.label_values import label_names
-from mnar.datasets.user_files.read_data import TABLE_SUFFIXES
+from mnar.datasets.user_files.read_data import TABLE_SUFFIXES, kind_and_reader
 from mnar.datasets.user_files.sample_blocks.open_samples import blocks_of
 from mnar.datasets.user_files.spreadsheet_cells import safe_cell
 from mnar.own_data.next_samples import next_samples
@@ -25,12 +27,14 @@ from mnar.own_data.portfolio.threads import in_order
 from mnar.trained.label_studio import TaskSample, configuration_path, write_tasks
 from mnar.trained.model import TrainedModel
 from mnar.trained.predict import OnRows
-from mnar.trained.result_file import check_output
-from mnar.trained.training_data import read_training_data
+from mnar.trained.result_file import check_output, run_inputs
+from mnar.trained.training_data import changes_since_training, read_training_data, require_labels
 from mnar.types import OnProgress
 
 Format = Literal["csv", "label-studio"]
 FORMATS: tuple[Format, ...] = ("csv", "label-studio")
+DEFAULT_BUDGET = 100
+IMAGE_READERS = (read_class_folders, read_image_csv)
 MOST_CANDIDATES = 100_000  # of a larger pool, a random sample is looked at
 
 
@@ -48,7 +52,7 @@ def next_file(
     model: TrainedModel,
     out: Path,
     *,
-    budget: int,
+    budget: int | None = None,
     format: Format = "csv",
     image_prefix: str = "",
     root: Path | None = None,
@@ -59,6 +63,7 @@ def next_file(
 ) -> Chosen:
     """Choose `budget` samples of the training pool, and write them for annotators, the most useful sample first.
 
+    budget          number of samples; None: DEFAULT_BUDGET, or all samples of a smaller pool
     format          "csv": a table with an empty column `label`; "label-studio": tasks with pre-annotations as JSON, and
                     the labelling configuration beside it. `mnar merge` reads both back.
     image_prefix    Label Studio: what comes before the path of each image
@@ -68,15 +73,22 @@ def next_file(
         raise ValueError(f"unknown format {format!r}; choose from {', '.join(FORMATS)}")
     files = (out, configuration_path(out)) if format == "label-studio" else (out,)
     for path in files:
-        check_output(path, overwrite=overwrite)
+        check_output(path, overwrite=overwrite, inputs=run_inputs(model.run))
     data, source = read_training_data(model, root=root, progress=on_reading)
+    require_labels(data, source)
+    for path in files:
+        check_output(path, overwrite=overwrite, inputs=[source])
     pool, labeled = np.flatnonzero(~data.is_labeled), np.flatnonzero(data.is_labeled)
-    if budget < 1:
-        raise ValueError(f"the budget is {budget}; choose at least 1")
-    if budget > len(pool):
-        remedy = f"choose --budget {len(pool)} or less" if len(pool) else "there is nothing left to label"
-        raise ValueError(f"the budget is {budget}, but {source} has {len(pool):,} samples without a label; {remedy}")
+    if len(pool) == 0:
+        raise ValueError(f"every sample of {source} has a label, so there is nothing left to label")
+    budget = min(DEFAULT_BUDGET, len(pool)) if budget is None else budget
+    if not 1 <= budget <= len(pool):
+        raise ValueError(
+            f"the budget is {budget}, but {source} has {len(pool):,} samples without a label; choose a --budget from 1 "
+            f"to {len(pool)}"
+        )
     candidates, notes = _candidates(pool, budget, seed)
+    notes += changes_since_training(model, data, source)
     num_classes = len(data.class_names)
     equal = np.full(num_classes, 1 / num_classes) if model.predictor.can_reweight else None
     found = next_samples(
@@ -99,13 +111,34 @@ def next_file(
     if format == "csv":
         write_atomically(out, _as_csv(samples, data.id_name))
     else:
-        kind: Literal["images", "table"] = "images" if model.inputs.image_shape is not None else "table"
+        kind: Literal["images", "table"] = "images" if _shows_images(model, source) else "table"
+        notes += _notes_on_tasks(kind, image_prefix, has_cells=bool(cells))
         names, version = model.inputs.class_names, model.run.resolve().name
         write_tasks(
             out, samples, names, model_version=version, kind=kind, image_prefix=image_prefix, id_name=data.id_name
         )
     counts = np.bincount(probs.argmax(1), minlength=num_classes)
     return Chosen(len(rows), len(pool), counts, files, tuple(notes))
+
+
+def _shows_images(model: TrainedModel, source: Path) -> bool:
+    """Whether the samples are images. A model that was trained with --features does not take images itself."""
+    if model.inputs.image_shape is not None or model.inputs.encoder is not None:
+        return model.inputs.image_shape is not None
+    may_list_images = source.is_dir() or source.suffix.lower() == ".csv"
+    return may_list_images and kind_and_reader(source, tuple(model.ignored), False)[1] in IMAGE_READERS
+
+
+def _notes_on_tasks(kind: Literal["images", "table"], image_prefix: str, *, has_cells: bool) -> list[str]:
+    """Return notes on tasks that Label Studio cannot show in full."""
+    if kind == "images" and not image_prefix:
+        return [
+            "the tasks hold the paths of the images; Label Studio shows the images only with --image-prefix, e.g. "
+            "--image-prefix '/data/local-files/?d=photos/'"
+        ]
+    if kind == "table" and not has_cells:
+        return ["the tasks show only row numbers, because the samples are rows of numbers without names"]
+    return []
 
 
 def _candidates(pool: npt.NDArray[np.intp], budget: int, seed: int) -> tuple[npt.NDArray[np.intp], list[str]]:

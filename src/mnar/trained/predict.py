@@ -18,7 +18,7 @@ from mnar.run.file_names import MODEL
 from mnar.trained.class_mix import ClassMix, Prior
 from mnar.trained.model import TrainedModel
 from mnar.trained.predictor import predicted_blocks
-from mnar.trained.result_file import check_output, result_file, source_fingerprint
+from mnar.trained.result_file import check_output, result_file, run_inputs, source_fingerprint
 
 OnRows = Callable[[int, int | None], None]  # called with the number of finished rows and their total, if it is known
 
@@ -52,14 +52,17 @@ def predict_file(
     """
     names = model.inputs.class_names
     if not 1 <= top <= len(names):
-        raise ValueError(f"--top is {top}, but the model has {len(names)} classes; choose a number from 1 to that")
-    check_output(out, overwrite=overwrite)
+        raise ValueError(
+            f"--top is {top}; the model has {len(names)} classes, so choose a number from 1 to {len(names)}"
+        )
+    prior_file = Path(prior) if isinstance(prior, str | Path) else None
+    check_output(out, overwrite=overwrite, inputs=[source, features, prior_file, *run_inputs(model.run)])
     mix, samples = model.class_mix(prior), model.open(source, id=id, features=features)
     labels = [safe_cell(name) for name in names]
     header = ["row", samples.id_name or "sample", "label", "confidence"]
     header += [f"{column}_{place}" for place in range(2, top + 1) for column in ("label", "confidence")]
     header += [safe_cell(f"p({name})") for name in names] if probabilities else []
-    identity = command_identity("predict", model, source, mix, id=id, top=top, probabilities=probabilities)
+    identity = command_identity("predict", model, [source, features], mix, id=id, top=top, probabilities=probabilities)
     counts = np.zeros(len(names), np.int64)
     with result_file(out, header, identity, overwrite=overwrite) as result:
         for block, probs in predicted_blocks(model.predictor, samples.blocks(result.num_rows), mix.shares):
@@ -72,7 +75,9 @@ def predict_file(
     return Predicted(num_rows, counts, mix, samples.notes)
 
 
-def command_identity(command: str, model: TrainedModel, source: Path, mix: ClassMix, **options: Any) -> dict[str, Any]:
+def command_identity(
+    command: str, model: TrainedModel, sources: Sequence[Path | None], mix: ClassMix, **options: Any
+) -> dict[str, Any]:
     """Return what the rows of a result file depend on, so that only the same command continues a stopped one."""
     checksum = 0
     with (model.run / MODEL).open("rb") as file:
@@ -82,7 +87,7 @@ def command_identity(command: str, model: TrainedModel, source: Path, mix: Class
         "command": command,
         "mnar": __version__,
         "model": f"{checksum:08x}",
-        "data": source_fingerprint(source),
+        "data": [source_fingerprint(source) for source in sources if source is not None],
         "prior": None if mix.shares is None else mix.shares.tolist(),
         **options,
     }

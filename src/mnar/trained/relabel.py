@@ -21,8 +21,8 @@ from mnar.trained.class_mix import ClassMix, Prior
 from mnar.trained.model import TrainedModel
 from mnar.trained.predict import OnRows, command_identity, sample_columns
 from mnar.trained.predictor import predicted_blocks
-from mnar.trained.result_file import check_output, result_file
-from mnar.trained.training_data import read_training_data
+from mnar.trained.result_file import check_output, result_file, run_inputs
+from mnar.trained.training_data import changes_since_training, read_training_data, require_labels
 from mnar.types import OnProgress
 
 HEADER = ["label", "confidence", "second", "margin", "decision"]
@@ -61,9 +61,11 @@ def relabel_file(
     root         the place of the training data, if they have moved
     precision    the share of right labels that is wanted among the accepted labels of each class
     """
-    check_output(out, overwrite=overwrite)
+    prior_file = Path(prior) if isinstance(prior, str | Path) else None
+    check_output(out, overwrite=overwrite, inputs=[source, features, prior_file, *run_inputs(model.run)])
     held_out = _held_out(model)
     samples, place = _pool(model, source, root, id, features, on_reading)
+    check_output(out, overwrite=overwrite, inputs=[place])
     equal = np.full(len(model.inputs.class_names), 1 / len(model.inputs.class_names))
     balanced = model.predictor.reweighted(held_out.probs, equal)
     of_sample = model.predictor.probs(samples.sample(MOST_IN_SAMPLE), equal)
@@ -82,7 +84,7 @@ def relabel_file(
     )
     labels = [safe_cell(name) for name in model.inputs.class_names]
     header = ["row", samples.id_name or "sample", *HEADER]
-    identity = command_identity("relabel", model, place, mix, id=id, precision=precision)
+    identity = command_identity("relabel", model, [place, features], mix, id=id, precision=precision)
     counts = np.zeros((len(labels), len(DECISIONS)), np.int64)
     with result_file(out, header, identity, overwrite=overwrite) as result:
         for block, probs in predicted_blocks(model.predictor, samples.blocks(result.num_rows), equal):
@@ -122,11 +124,12 @@ def _pool(
     if source is not None:
         return model.open(source, id=id, features=features), source
     data, place = read_training_data(model, root=root, progress=on_reading)
+    require_labels(data, place)
     pool = np.flatnonzero(~data.is_labeled)
     if len(pool) == 0:
         raise ValueError(f"every sample of {place} has a label, so there is no pool; name another one with --pool")
     samples = blocks_of(data, pool, model.inputs)
-    samples.notes += data.notes
+    samples.notes += [*data.notes, *changes_since_training(model, data, place)]
     return samples, place
 
 

@@ -23,7 +23,7 @@ from mnar.atomic_write import check_writable, flush_folder, write_atomically
 from mnar.datasets.user_files.image_files import images_under
 
 SECONDS_BETWEEN_RECORDS = 1.0  # what a kill can cost; recording flushes the disk, which takes some milliseconds
-ENDS = 1 << 20  # bytes at both ends of a file that its fingerprint covers
+PIECE, MOST_PIECES = 1 << 22, 256  # bytes: the fingerprint covers 1 GB, evenly spread over a larger file
 
 
 class ResultFile:
@@ -67,6 +67,7 @@ def result_file(
     try:
         with part.open("ab") as file:
             _lock(file, part)
+            _refuse_other_file(part, state, header)
             num_rows, num_bytes = _complete(state, identity, part, overwrite=overwrite)
             file.truncate(min(num_bytes, file.tell()))
             file.seek(0, os.SEEK_END)
@@ -87,33 +88,73 @@ def result_file(
     flush_folder(out.parent)
 
 
-def check_output(out: Path, *, overwrite: bool) -> None:
-    """Refuse an output that exists or cannot be written, before the work and not after it."""
-    if out.exists() and not out.is_dir() and not overwrite:
-        raise FileExistsError(f"{out} exists; choose another --out, or replace the file with --overwrite")
+def check_output(out: Path, *, overwrite: bool, inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse an output that exists, cannot be written, or is an input, before the work and not after it.
+
+    inputs    files and folders that the command reads; no file of them is ever replaced, not even with `overwrite`
+    """
     check_writable(out, example="labels.csv")
+    if not out.exists() and not out.is_symlink():
+        return
+    if out.is_symlink() or not out.is_file():
+        raise FileExistsError(f"{out} is a link or no ordinary file, which is not replaced; choose another --out")
+    for given in inputs:
+        if given is None or not given.exists():
+            continue
+        if out.samefile(given) or (given.is_dir() and out.resolve().is_relative_to(given.resolve())):
+            raise FileExistsError(f"{out} belongs to the input {given}, which is not replaced; choose another --out")
+    if not overwrite:
+        raise FileExistsError(f"{out} exists; choose another --out, or replace the file with --overwrite")
+
+
+def run_inputs(run: Path) -> list[Path]:
+    """Return the files of a run folder, except tables that a user may replace."""
+    return [path for path in run.iterdir() if path.is_file() and path.suffix.lower() != ".csv"]
 
 
 def source_fingerprint(source: Path) -> str:
-    """Return a text that changes if the data change: sizes, names, and checksums of both ends of a file."""
+    """Return a text that changes if the data change: sizes, names, and checksums of files."""
     if source.is_dir():
-        sizes = [f"{name} {(source / name).stat().st_size}" for name in images_under(source)]
-        return f"{len(sizes)} images, {zlib.crc32(chr(10).join(sizes).encode()):08x}"
-    size = source.stat().st_size
+        names = [*images_under(source), *sorted(path.name for path in source.glob("*.csv"))]
+        sizes = [f"{name} {_size(source / name)}" for name in names]
+        return f"{len(names)} files, {zlib.crc32(chr(10).join(sizes).encode()):08x}"
+    size, checksum = source.stat().st_size, 0
+    step = max(PIECE, -(-size // MOST_PIECES))  # the quotient is rounded up
     with source.open("rb") as file:
-        checksum = zlib.crc32(file.read(ENDS))
-        file.seek(max(0, size - ENDS))
-        checksum = zlib.crc32(file.read(ENDS), checksum)
+        for start in range(0, size, step):
+            file.seek(start)
+            checksum = zlib.crc32(file.read(PIECE), checksum)
     return f"{size} bytes, {checksum:08x}"
 
 
+def _size(path: Path) -> int:
+    """Return the size of a file; -1 if it cannot be read, e.g. a link to a file that is gone."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
 def _lock(file: IO[bytes], part: Path) -> None:
+    problem = f"another process is writing {part}; wait until it ends, or choose another --out"
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise FileExistsError(
-            f"another process is writing {part}; wait until it ends, or choose another --out"
-        ) from error
+        raise FileExistsError(problem) from error
+    # Between opening and locking, the other process may have ended and renamed the file.
+    if not part.exists() or os.fstat(file.fileno()).st_ino != part.stat().st_ino:
+        raise FileExistsError(problem)
+
+
+def _refuse_other_file(part: Path, state: Path, header: Sequence[str]) -> None:
+    """Raise an error if the part file was not made by this module."""
+    if state.exists():
+        return
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(header)
+    beginning = text.getvalue().encode()
+    if not beginning.startswith(part.read_bytes() if part.stat().st_size <= len(beginning) else b"\0"):
+        raise FileExistsError(f"{part} is in the way and was not written by this command; rename it")
 
 
 def _complete(state: Path, identity: Mapping[str, Any], part: Path, *, overwrite: bool) -> tuple[int, int]:
@@ -125,9 +166,11 @@ def _complete(state: Path, identity: Mapping[str, Any], part: Path, *, overwrite
         return 0, 0
     if before == json.loads(json.dumps(identity)) and part.stat().st_size >= num_bytes:
         return num_rows, num_bytes
-    if overwrite or num_rows == 0 or part.stat().st_size < num_bytes:
+    differing = [name for name in identity if before.get(name) != identity[name]]
+    is_useless = num_rows == 0 or "data" in differing or part.stat().st_size < num_bytes
+    if overwrite or is_useless:
         return 0, 0
-    changed = ", ".join(name for name in identity if before.get(name) != identity[name]) or "another version"
+    changed = ", ".join(differing) or "another version"
     raise FileExistsError(
         f"{part} was left behind by a stopped command with other settings ({changed}); repeat that command to finish "
         "it, or start anew with --overwrite"

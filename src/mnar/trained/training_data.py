@@ -43,6 +43,34 @@ def read_training_data(
     return _benchmark(config, root), model.run / CONFIG
 
 
+def changes_since_training(model: TrainedModel, data: PartlyLabeled, place: Path) -> list[str]:
+    """Return a note if the user's data have other numbers of rows or labels than in training."""
+    if model.calibration is None:
+        return []
+    now = np.bincount(data.y[data.is_labeled], minlength=len(data.class_names))
+    held_out = np.zeros_like(now)
+    if not is_portfolio_run(model.run):  # a network is not trained on its held-out labels
+        if RunFolder(model.run).config().dataset.name != OWN_DATA:
+            return []
+        held_out = np.bincount(model.calibration.y, minlength=len(now))
+    before = model.calibration.num_labels + held_out
+    if (now == before).all():
+        return []
+    return [
+        f"{place} has {now.sum():,} labels now, and had {before.sum():,} when the model was trained; train again to "
+        "use all of them"
+    ]
+
+
+def require_labels(data: PartlyLabeled, place: Path) -> None:
+    """Raise an error if no sample has a label, e.g. because the label column was renamed."""
+    if not data.is_labeled.any():
+        raise ValueError(
+            f"no sample of {place} has a label, although the run was trained with labels; restore the label column, or "
+            "name the training data with --data"
+        )
+
+
 def _own_data(
     model: TrainedModel, source: Path, reading: Mapping[str, Any], progress: OnProgress | None
 ) -> PartlyLabeled:

@@ -1,10 +1,11 @@
-"""Parts of the page of a network: the test whether labels are missing at random, and the command of the run."""
+"""Parts of the page of a network: the test whether labels are missing at random, the reliability, and the command."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mnar.own_data.page.network import labels_only_test
+from mnar.own_data.inspection.label_shift import Interval
+from mnar.own_data.page.network import labels_only_test, reliability_of
 from mnar.own_data.page.provenance import command_line
 from mnar.run.calibration_file import CalibrationData
 
@@ -39,6 +40,18 @@ def test_without_held_out_labels_or_without_a_pool_there_is_no_test() -> None:
     assert labels_only_test(None, predictions(y, rng)) is None
     assert labels_only_test(nothing, predictions(y, rng)) is None
     assert labels_only_test(held_out, np.zeros((0, 3))) is None
+
+
+def test_only_a_reliability_diagram_of_calibrated_confidences_is_called_optimistic() -> None:
+    rng, y = np.random.default_rng(0), np.arange(60) % 3
+    stored = CalibrationData(y, predictions(y, rng), np.array([20, 20, 20]))
+    shares = np.array([0.2, 0.3, 0.5])
+    calibrated = reliability_of(stored, Interval(shares, shares, shares))
+    assert calibrated is not None
+    assert "calibrated on the same held-out labels" in calibrated.remark
+    uncalibrated = reliability_of(stored, None)
+    assert uncalibrated is not None
+    assert uncalibrated.remark == ""
 
 
 def test_the_command_has_the_options_that_were_given_and_quotes_odd_names() -> None:

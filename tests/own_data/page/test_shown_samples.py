@@ -70,14 +70,15 @@ def test_features_without_names_are_shown_as_numbers() -> None:
     assert view.by_class()[0].confident[0].cells == ["0.25"] * 6
 
 
-def test_samples_to_label_keep_their_order_and_reasons() -> None:
+def test_samples_to_label_keep_their_order_and_have_the_probabilities_of_their_reasons() -> None:
     view = PoolView(data_set(TABLE), np.arange(4), LABELS, PROBS)
-    chosen = view.to_label(NextSamples(np.array([3, 1]), ["few labels of yes", "contested"]))
-    assert [(each.sample.name, each.reason) for each in chosen] == [
-        ("line 5", "few labels of yes"),
-        ("line 3", "contested"),
+    balanced = np.array([[0.5, 0.5], [0.3, 0.7], [0.5, 0.5], [0.2, 0.8]])
+    chosen = view.to_label(NextSamples(np.array([3, 1]), ["few labels of yes", "contested"]), balanced)
+    assert [(each.sample.name, each.sample.prediction, each.reason) for each in chosen] == [
+        ("line 5", "yes (80 %) or no (20 %)", "few labels of yes"),
+        ("line 3", "yes (70 %) or no (30 %)", "contested"),
     ]
-    assert view.to_label(None) == []
+    assert view.to_label(None, balanced) == []
 
 
 def test_a_sample_of_a_part_of_the_data_keeps_its_own_name_and_cells() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -16,10 +17,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mnar.datasets.user_files import read_data
+from mnar.datasets.user_files.model_inputs import ModelInputs
+from mnar.datasets.user_files.sample_blocks import open_samples
 from mnar.trained.embed import write_features
 from mnar.trained.embed.network import make_network, without_downloads
 from mnar.trained.embed.outputs import features_function, rows_of
 from mnar.trained.embed.scaling import IMAGENET, channels_of, choose_scaling
+from tests.datasets.user_files.test_huggingface import PIXELS, StandIn, images
+from tests.datasets.user_files.test_huggingface import Image as HuggingFaceImage
 from tests.support.own_data_files import write_images, write_table
 
 NETWORK = """
@@ -50,6 +55,20 @@ def online():
 class Infinite(nn.Module):
     def forward(self, x):
         return x.mean((1, 2, 3))[:, None].log() * float("inf")
+
+
+class Stops(nn.Module):
+    def forward(self, x):
+        raise SystemExit("bye")
+
+
+def leaves():
+    raise SystemExit(3)
+
+
+class Empty(nn.Module):
+    def forward(self, x):
+        return x.flatten(1)[:, :0]
 
 
 columns = nn.Identity()
@@ -141,6 +160,9 @@ def test_a_table_gives_its_encoded_columns_to_the_network(network_file: str, tmp
         ("{}:online", "mnar features downloads nothing, and the network asked for example.org"),
         ("{}:not_a_network", "makes int; return an nn.Module"),
         ("{}:Infinite", r"values for 000.png that are not finite"),
+        ("{}:leaves", r"leaves\(\) failed with SystemExit: 3"),
+        ("{}:Stops", r"cannot take samples of shape .*SystemExit: bye"),
+        ("{}:Empty", "has no features"),
         ("torch.nn:Flatten.forward", "failed with TypeError"),
     ],
 )
@@ -195,6 +217,16 @@ def test_weights_that_do_not_fit_or_are_damaged_are_an_error(tmp_path: Path, net
         make_network(f"{network_file}:make", tmp_path / "w.pt")
     with pytest.raises(FileNotFoundError, match="no weights at"):
         make_network(f"{network_file}:make", tmp_path / "none.pt")
+
+
+def test_a_file_that_is_no_state_dict_gets_our_remedy_and_not_the_advice_of_torch(
+    tmp_path: Path, network_file: str
+) -> None:
+    torch.save(nn.Linear(2, 2), tmp_path / "whole.pt")
+    for path in (Path(network_file), tmp_path / "whole.pt"):
+        with pytest.raises(ValueError, match=r"is no state_dict of tensors; save the weights as safetensors") as caught:
+            make_network(f"{network_file}:make", path)
+        assert "weights_only" not in str(caught.value)
 
 
 def test_the_internet_is_out_of_reach_only_within_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,3 +308,121 @@ def test_a_full_disk_leaves_no_file(network_file: str, photos: Path, tmp_path: P
         write_features(photos, out, model=f"{network_file}:make")
     assert caught.value.filename == str(out)
     assert not out.exists()
+
+
+def unlabeled_sources(photos: Path, tmp_path: Path) -> dict[str, Path]:
+    """The same images as in `photos`, without labels, in each form that new images may have."""
+    plain, in_folder, listed = (tmp_path / name for name in ("plain", "in_folder", "listed"))
+    for folder in (plain, in_folder / "unlabeled", listed):
+        folder.mkdir(parents=True)
+        for image in photos.glob("*.png"):
+            (folder / image.name).write_bytes(image.read_bytes())
+    names = sorted(image.name for image in photos.glob("*.png"))
+    (listed / "new.csv").write_text("\n".join(["path", *reversed(names)]) + "\n")
+    return {"plain": plain, "in_folder": in_folder, "listed": listed, "csv": listed / "new.csv"}
+
+
+def test_images_without_labels_have_the_features_of_the_same_images_with_labels(
+    network_file: str, photos: Path, tmp_path: Path
+) -> None:
+    (photos / "020.png").write_bytes(b"damaged")
+    write_features(photos, tmp_path / "labeled.npy", model=f"{network_file}:make")
+    expected = np.load(tmp_path / "labeled.npy")
+    for name, source in unlabeled_sources(photos, tmp_path).items():
+        out = tmp_path / f"{name}.npy"
+        result = write_features(source, out, model=f"{network_file}:make")
+        np.testing.assert_array_equal(np.load(out), expected, err_msg=name)
+        assert any("020.png" in note for note in result.notes), "the image that is left out is named"
+        opened = open_samples(source, ModelInputs((3,), ("a", "b")), features=out)
+        (block,) = opened.blocks()
+        prefix = "unlabeled/" if name == "in_folder" else ""
+        kept = [f"{number:03}.png" for number in range(36) if number != 20]
+        assert list(block.names) == [prefix + image for image in kept]
+        np.testing.assert_array_equal(block.x, expected)
+
+
+def test_new_images_take_the_scaling_and_the_size_of_earlier_ones(
+    network_file: str, photos: Path, tmp_path: Path
+) -> None:
+    """The oracle is the file of all images: an image has the same features alone, also if it is plain and enlarged."""
+    model, old = f"{network_file}:make", tmp_path / "old.npy"
+    Image.fromarray(np.full((8, 8), 30, np.uint8)).save(photos / "000.png")
+    write_features(photos, old, model=model)
+    new = tmp_path / "new"
+    new.mkdir()
+    Image.fromarray(np.full((16, 16), 30, np.uint8)).save(new / "large.png")
+    result = write_features(new, tmp_path / "new.npy", model=model, like=old)
+    assert list(result.scaling.mean) == json.loads((tmp_path / "old.npy.json").read_text())["mean"]
+    assert np.load(tmp_path / "new.npy")[0] == pytest.approx(np.load(old)[0], abs=1e-5)
+    write_features(photos / "001.png", tmp_path / "one.npy", model=model, like=old)
+    assert np.load(tmp_path / "one.npy")[0] == pytest.approx(np.load(old)[1], abs=1e-5)
+    write_features(photos / "001.png", tmp_path / "unlike.npy", model=model)
+    assert np.load(tmp_path / "unlike.npy")[0] != pytest.approx(np.load(old)[1], abs=0.1), "scaled with its own numbers"
+
+
+def test_new_rows_of_a_table_take_the_encoding_and_scaling_of_earlier_ones(network_file: str, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "animals.csv")
+    old, model = tmp_path / "old.npy", f"{network_file}:columns"
+    write_features(table, old, model=model, reading={"label": "kind"})
+    lines = table.read_text().splitlines()
+    new = tmp_path / "new.csv"
+    new.write_text("\n".join(line.rpartition(",")[0] for line in [lines[0], *lines[20:31]]) + "\n")
+    write_features(new, tmp_path / "new.npy", model=model, like=old)
+    np.testing.assert_allclose(np.load(tmp_path / "new.npy"), np.load(old)[19:30], atol=1e-6)
+    opened = open_samples(new, ModelInputs((4,), ("a", "b")), features=tmp_path / "new.npy")
+    assert list(next(iter(opened.blocks())).names) == [f"line {number}" for number in range(2, 13)]
+    with pytest.raises(ValueError, match=r"--label.*--like"):
+        write_features(new, tmp_path / "other.npy", model=model)
+    with pytest.raises(ValueError, match=r"has 150 rows, but .*new\.csv has 11 samples"):
+        open_samples(new, ModelInputs((4,), ("a", "b")), features=old)
+
+
+@pytest.mark.parametrize("arrays", [{}, {"y": np.full(5, -1)}])
+def test_arrays_need_no_labels(network_file: str, tmp_path: Path, arrays: dict[str, Any]) -> None:
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    np.savez(tmp_path / "new.npz", x=x, **arrays)
+    np.save(tmp_path / "x.npy", x)
+    for source in (tmp_path / "new.npz", tmp_path / "x.npy"):
+        write_features(source, tmp_path / "f.npy", model=f"{network_file}:columns", scale="none")
+        np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), x)
+
+
+def test_like_refuses_another_network_other_options_and_a_lost_record(
+    network_file: str, photos: Path, tmp_path: Path
+) -> None:
+    old, out = tmp_path / "old.npy", tmp_path / "new.npy"
+    write_features(photos, old, model=f"{network_file}:make")
+    for options, message in (
+        ({"model": f"{network_file}:colour"}, "other weights than the network of"),
+        ({"reading": {"size": 16}}, "leave out --size, --scale"),
+        ({"scale": "data"}, "leave out --size, --scale"),
+        ({"like": tmp_path / "none.npy"}, "there is no .*none.npy.json"),
+    ):
+        with pytest.raises((ValueError, OSError), match=message):
+            write_features(photos, out, **{"model": f"{network_file}:make", "like": old, **options})
+    (tmp_path / "old.npy.json").write_text("{}")
+    with pytest.raises(ValueError, match="was not written by this version"):
+        write_features(photos, out, model=f"{network_file}:make", like=old)
+    assert not out.exists()
+
+
+def test_hugging_face_data_sets_need_no_labels(
+    network_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is optional, so a stand-in takes its place."""
+    folder, model = tmp_path / "saved", f"{network_file}:columns"
+    folder.mkdir()
+    (folder / "dataset_info.json").touch()
+    sets: list[Any] = [
+        StandIn({"image": images().columns["image"]}, image=HuggingFaceImage()),
+        StandIn({"a": [1.0, 2, 3, 6], "label": ["x", "y", "x", None]}),
+        StandIn({"a": [6.0, 2]}),
+    ]
+    monkeypatch.setattr("mnar.datasets.user_files.huggingface._from_disk", lambda _: sets[0])
+    write_features(folder, tmp_path / "images.npy", model=model, scale="none")
+    assert np.load(tmp_path / "images.npy") == pytest.approx(PIXELS.mean((1, 2)) / 255, abs=1e-5)
+    sets.pop(0)
+    write_features(folder, tmp_path / "old.npy", model=model)
+    sets.pop(0)
+    write_features(folder, tmp_path / "new.npy", model=model, like=tmp_path / "old.npy")
+    assert np.load(tmp_path / "new.npy") == pytest.approx(np.load(tmp_path / "old.npy")[[3, 1]])

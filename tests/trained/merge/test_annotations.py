@@ -156,6 +156,11 @@ def test_of_several_questions_the_one_that_the_user_names_is_the_label(tmp_path:
         ('[{"data": {"row": 1}, "annotations": [5]}]', "numbers without their labels"),
         ('[{"data": {"row": [1]}, "annotations": []}]', "the row is"),
         ('[{"row": 1, "label": [{"x": 1}]}]', "is no class"),
+        ("{}", r"export\.json is no export of Label Studio, because entry 1 names no sample"),
+        ("[{}]", r"gives a list of tasks such as \{"),
+        ('[{"data": 3}]', "is no export of Label Studio"),
+        ('{"data": {"items": []}}', "is no export of Label Studio"),
+        ('[{"row": 1, "label": "a"}, {"error": "none"}]', "because entry 2 names no sample"),
     ],
 )
 def test_a_damaged_export_is_an_error_with_a_remedy(tmp_path: Path, content: str, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 from functools import partial
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mnar.trained.merge import merge_annotations
+from mnar.trained.merge import merge_annotations, undo_merge
 from mnar.trained.merge.moves import JOURNAL, complete_moves
 from tests.support.killing import Trap, in_a_child, kill_me, was_killed
 from tests.trained.merge.test_merge import TABLE, annotate, class_folders, snapshot
@@ -104,6 +105,15 @@ def test_a_dry_run_does_not_complete_an_interrupted_merge(tmp_path: Path) -> Non
             '{"format": "mnar merge of class folders", "record": "r", "moves": [["unlabeled/0.png", "ant/0.png"]]}',
             "has appeared since",
         ),
+        (
+            '{"format": "mnar merge of class folders", "record": "r", "moves": [["unlabeled/0.png", "%s/0.png"]]}'
+            % (300 * "c"),
+            r"too long\). Remove the obstacle, or correct or remove this move in .*\.mnar-merge\.json",
+        ),
+        (
+            '{"format": "mnar merge of class folders", "record": "r", "moves": [["unlabeled/0.png", "a\\u0000/0"]]}',
+            r"delete .*\.mnar-merge\.json",
+        ),
     ],
 )
 def test_a_journal_that_does_not_fit_the_folder_is_an_error_with_a_remedy(
@@ -114,4 +124,17 @@ def test_a_journal_that_does_not_fit_the_folder_is_an_error_with_a_remedy(
     (folder / JOURNAL).write_text(content)
     with pytest.raises((ValueError, OSError), match=message):
         complete_moves(folder)
+    assert snapshot(folder) == before
+
+
+def test_undo_completes_an_interrupted_merge_before_it_moves_anything_back(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "photos")
+    before = snapshot(folder)
+    (first,) = merge_annotations(folder, annotate(tmp_path / "a.csv", [("", "unlabeled/0.png", "bee")])).backups
+    second = tmp_path / "gone/record.json"  # its folder does not exist any more
+    moves = [["unlabeled/1.png", "bee/x.png"]]
+    content = {"format": "mnar merge of class folders", "folder": "photos", "record": str(second), "moves": moves}
+    (folder / JOURNAL).write_text(json.dumps(content))
+    undo_merge(folder, first)
+    undo_merge(folder, tmp_path / "photos.bak-2.json")
     assert snapshot(folder) == before

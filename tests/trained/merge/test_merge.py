@@ -17,6 +17,7 @@ from PIL import Image
 from mnar.datasets.user_files import read_data
 from mnar.trained.label_studio import TaskSample, write_tasks
 from mnar.trained.merge import merge_annotations, undo_merge, write_report
+from mnar.trained.merge.moves import FORMAT, JOURNAL
 from tests.support.own_data_files import write_images, write_table
 
 TABLE = 'weight,kind,"note, long"\n1.5,ant,"a ""b"""\n2.5,,\n3.5,?,x\n4.5,bee,\n'
@@ -258,6 +259,133 @@ def test_undo_restores_a_file_and_keeps_the_merged_one(table: Path, tmp_path: Pa
     assert (table.read_text(), kept.read_text(), backup.read_text()) == (TABLE, merged, TABLE)
 
 
+def test_undo_refuses_every_file_that_is_no_backup_of_the_data(table: Path, tmp_path: Path) -> None:
+    answers = annotate(tmp_path / "a.csv", [(2, "line 3", "bee")])
+    longer, binary = tmp_path / "longer.csv", tmp_path / "binary.csv"
+    longer.write_text(TABLE + "5.5,bee,\n")
+    binary.write_bytes(b"\0\1\2")
+    before = sorted(tmp_path.iterdir())
+    for path, message in (
+        (table, "is the file with the data"),
+        (tmp_path, "is no file"),
+        (answers, r"it has row, sample, label, 1 rows, and the data have weight, kind, note, long, 4 rows"),
+        (longer, "5 rows"),
+        (binary, "is no backup of"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            undo_merge(table, path)
+        assert "animals.csv.bak-1" in str(caught.value), "the remedy"
+    assert (table.read_text(), sorted(tmp_path.iterdir())) == (TABLE, before)
+
+
+def test_undo_takes_a_backup_of_another_name_with_the_same_columns_and_rows(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    kept = tmp_path / "elsewhere/kept.csv"
+    merge_annotations(table, annotate(tmp_path / "a.csv", [(2, "line 3", "bee")]), label="kind", backup=kept)
+    undo_merge(table, kept)
+    assert table.read_text() == TABLE
+
+
+def test_undo_compares_the_arrays_of_an_npz_file_and_the_classes_of_a_list(tmp_path: Path) -> None:
+    path, other, kept = tmp_path / "a.npz", tmp_path / "other.npz", tmp_path / "kept"
+    np.savez(path, x=np.zeros((3, 2)), y=np.array(["a", "b", ""]))
+    merge_annotations(path, annotate(tmp_path / "a.csv", [(3, "row 3", "a")]), backup=kept)
+    merged = path.read_bytes()
+    for arrays in ({"x": np.zeros((3, 2))}, {"x": np.zeros((2, 2)), "y": np.array(["a", "b"])}):
+        np.savez(other, allow_pickle=False, **arrays)
+        with pytest.raises(ValueError, match=r"other\.npz is no backup of"):
+            undo_merge(path, other)
+        assert path.read_bytes() == merged
+    undo_merge(path, kept)
+    assert read_data(path).y.tolist() == [0, 1, -1]
+    classes, fewer = tmp_path / "classes.txt", tmp_path / "fewer"
+    classes.write_text("ant\nbee\n")
+    fewer.write_text("cat\n")
+    with pytest.raises(ValueError, match="it lists other classes"):
+        undo_merge(classes, fewer)
+    fewer.write_text("ant\n")
+    undo_merge(classes, fewer)
+    assert classes.read_text() == "ant\n"
+
+
+def test_undo_compares_the_columns_of_a_parquet_file(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    parquet.write_table(arrow.table({"x": [1, 2], "label": ["a", None]}), path)
+    parquet.write_table(arrow.table({"z": [1, 2], "label": ["a", None]}), other)
+    with pytest.raises(ValueError, match="it has z, label, 2 rows, and the data have x, label, 2 rows"):
+        undo_merge(path, other)
+    parquet.write_table(arrow.table({"x": [1, 2], "label": ["a", "b"]}), other)
+    undo_merge(path, other)
+    assert path.read_bytes() == other.read_bytes()
+
+
+def test_outputs_replace_no_file_and_a_refusal_comes_before_any_change(table: Path, tmp_path: Path) -> None:
+    answers = annotate(tmp_path / "a.csv", [(2, "line 3", "bee")])
+    (tmp_path / "link.csv").symlink_to(table)
+    other, new = tmp_path / "other.csv", tmp_path / "r.csv"
+    other.write_text("mine")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for options, message in (
+        ({"report": table}, r"--report .*animals\.csv is the file with the data"),
+        ({"report": tmp_path / "link.csv"}, r"--report .*link\.csv is the file with the data"),
+        ({"report": answers}, "is the file with the annotations"),
+        ({"report": other}, "exists already; remove the file, or name another with --report"),
+        ({"report": new, "backup": new}, "--report and --backup are both"),
+        ({"report": tmp_path / "animals.csv.bak-1"}, "is the name of a backup"),
+        ({"report": new, "backup": tmp_path / "r.csv.part"}, "are temporary; choose another name"),
+        ({"backup": table}, "--backup .* is the file with the data"),
+        ({"backup": answers}, "--backup .* is the file with the annotations"),
+        ({"backup": other}, "exists already"),
+    ):
+        with pytest.raises((ValueError, FileExistsError), match=message):
+            merge_annotations(table, answers, label="kind", **options)
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    merge_annotations(table, answers, label="kind", report=tmp_path / "new/r.csv", backup=tmp_path / "kept.csv")
+    assert (tmp_path / "kept.csv").read_text() == TABLE
+    assert "2,line 3,merged,bee" in (tmp_path / "new/r.csv").read_text()
+
+
+def test_a_report_in_the_folder_of_the_data_is_refused_because_it_would_be_read_as_data(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "photos")
+    before = snapshot(folder)
+    answers = annotate(tmp_path / "a.csv", [("", "unlabeled/0.png", "bee")])
+    with pytest.raises(ValueError, match="name a file outside of"):
+        merge_annotations(folder, answers, report=folder / "merge.csv")
+    assert (snapshot(folder), (folder / "merge.csv").exists()) == (before, False)
+
+
+def test_the_data_cannot_be_their_own_annotations(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("row,label\n1,a\n2,b\n")
+    with pytest.raises(ValueError, match="is the file with the data, so it cannot be the annotations too"):
+        merge_annotations(table, table, label="label")
+    folder = write_images(tmp_path / "photos")
+    with pytest.raises(ValueError, match="is the file with the data, so it cannot be the annotations too"):
+        merge_annotations(folder, folder / "labels.csv")
+
+
+@pytest.mark.parametrize("name", ["=cmd|x", "+a", "@a", "-a", "'=a", "a\tb", "a\nb", "a\u2028b", "a\x1b[31m"])
+def test_a_new_class_that_is_a_formula_or_has_control_characters_is_refused_and_an_old_one_is_kept(
+    table: Path, tmp_path: Path, name: str
+) -> None:
+    export = tmp_path / "export.json"
+    export.write_text(json.dumps([{"row": 2, "label": name}]))
+    with pytest.raises(ValueError, match=r"export\.json, task 1: the new class .* (begins like|contains)") as caught:
+        merge_annotations(table, export, label="kind", new_classes=True)
+    assert "Give the class another name" in str(caught.value)
+    assert table.read_text() == TABLE
+    with table.open("a", newline="") as file:
+        csv.writer(file).writerow(["5.5", name, ""])
+    assert merge_annotations(table, export, label="kind").num_merged == 1
+    assert read_data(table, label="kind").class_names.count(name) == 1
+
+
+def test_a_negative_number_is_no_formula(table: Path, tmp_path: Path) -> None:
+    merge_annotations(table, annotate(tmp_path / "a.csv", [(2, "line 3", "-5")]), label="kind", new_classes=True)
+    assert "2.5,-5," in table.read_text()
+
+
 def test_a_full_disk_leaves_the_data_as_they_were_and_no_backup(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,14 +494,44 @@ def test_a_moved_image_is_recognised_by_its_former_path(tmp_path: Path) -> None:
 def test_a_new_class_gets_a_folder_and_impossible_names_of_folders_are_refused(tmp_path: Path) -> None:
     folder = class_folders(tmp_path / "photos")
     before = snapshot(folder)
-    for name in ("a/b", ".hidden", "Unknown"):
+    (folder / "notes").write_text("a file")
+    for name in ("a/b", "a\\b", ".hidden", "..", "Unknown", "c" * 300, "ä" * 101, "a\u00a0b", "notes"):
         answers = annotate(tmp_path / "a.csv", [(1, "unlabeled/0.png", name)])
         with pytest.raises(ValueError, match="cannot be the name of a class folder"):
             merge_annotations(folder, answers, new_classes=True)
+    export = tmp_path / "export.json"
+    export.write_text(json.dumps([{"sample": "unlabeled/0.png", "label": "a\0b"}]))
+    with pytest.raises(ValueError, match=r"the new class 'a\\x00b' contains a control character"):
+        merge_annotations(folder, export, new_classes=True)
     assert snapshot(folder) == before
+    assert not (folder / JOURNAL).exists()
     merge_annotations(folder, annotate(tmp_path / "a.csv", [("", "unlabeled/0.png", "cat")]), new_classes=True)
     assert (folder / "cat/0.png").is_file()
     assert "cat" in read_data(folder).class_names
+
+
+def test_a_file_that_cannot_move_is_refused_before_any_file_moves(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "photos")
+    (folder / "bee/deep").write_text("a file where the merge needs a folder")
+    before = snapshot(folder)
+    answers = annotate(tmp_path / "a.csv", [("", "unlabeled/0.png", "bee"), ("", "unlabeled/deep/3.png", "bee")])
+    with pytest.raises(ValueError, match=r"cannot be moved to bee/deep/3\.png .*Rename the file or the class"):
+        merge_annotations(folder, answers)
+    assert (snapshot(folder), (folder / JOURNAL).exists()) == (before, False)
+
+
+def test_undo_takes_only_a_record_of_moves_that_can_be_undone(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "photos")
+    before = snapshot(folder)
+    record = tmp_path / "record.json"
+    for moves, message in (([], "lists no moved images"), ([["unlabeled/9.png", "bee/9.png"]], "cannot move back")):
+        record.write_text(json.dumps({"format": FORMAT, "record": "r", "moves": moves}))
+        with pytest.raises(ValueError, match=message):
+            undo_merge(folder, record)
+    for path in (annotate(tmp_path / "a.csv", [(1, "x", "a")]), folder):
+        with pytest.raises(ValueError, match="is no record of moved images"):
+            undo_merge(folder, path)
+    assert snapshot(folder) == before
 
 
 def test_a_link_is_not_moved(tmp_path: Path) -> None:

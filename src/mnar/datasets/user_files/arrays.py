@@ -46,7 +46,7 @@ def read_arrays(
         )
     if id is not None and id not in arrays:
         raise ValueError(f"{path} has no array {id!r} of ids, only {', '.join(sorted(arrays))}; name one of these")
-    x, notes = _samples_or_table(arrays[x_name], f"{path}: {x_name}")
+    x, notes = samples_or_table(arrays[x_name], f"{path}: {x_name}")
     for name in (y_name, id):
         if name is not None and len(np.atleast_1d(arrays[name])) != len(x):
             raise ValueError(
@@ -108,7 +108,7 @@ def tensor_of(x: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(x)
 
 
-def _samples_or_table(x: npt.NDArray[Any], name: str) -> tuple[npt.NDArray[Any] | Table, list[str]]:
+def samples_or_table(x: npt.NDArray[Any], name: str) -> tuple[npt.NDArray[Any] | Table, list[str]]:
     """Return checked samples, as a table if some features are missing, infinite or too large, and notes on these."""
     if x.ndim != 2 or x.dtype.kind not in "iuf" or not x.size:
         return samples(x, name), []

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mnar.datasets.npz_file import numpy_problem
 from mnar.datasets.user_files.arrays import read_arrays
 from mnar.datasets.user_files.class_folders import read_class_folders
 from mnar.datasets.user_files.columns import PARQUET
@@ -104,7 +105,7 @@ def _read_features(path: Path, num_rows: int, source: Path) -> npt.NDArray[np.fl
             raise ValueError("the file is an archive of several arrays")
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(
-            f"{path} is not a complete .npy file of numbers ({error}); write it with numpy.save"
+            f"{path} is not a complete .npy file of numbers ({numpy_problem(error)}); write it with numpy.save"
         ) from error
     if features.ndim != 2 or features.dtype.kind not in "fiu" or len(features) != num_rows:
         raise ValueError(

@@ -16,7 +16,8 @@ def safe_cell(text: str) -> str:
     `plain_cell` gives back the original.
     """
     stripped = text.lstrip(QUOTE)
-    if not stripped.startswith(STARTS_OF_FORMULAS) or (stripped == text and _is_number(text)):
+    is_number = text.startswith(("+", "-")) and _is_number(text)
+    if is_number or not stripped.startswith(STARTS_OF_FORMULAS):
         return text
     return QUOTE + text
 

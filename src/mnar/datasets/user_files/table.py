@@ -67,8 +67,11 @@ def read_table(
 
 
 def features_of(frame: Any) -> tuple[Table, list[str]]:
-    """Return the table of a DataFrame or a dict whose columns are all features, and notes on columns left out."""
-    columns = columns_of(frame)
+    """Return the table of `Columns`, a DataFrame or a dict, all features, and notes on columns left out.
+
+    `Columns` are emptied, because a large table would be in memory twice.
+    """
+    columns = frame if isinstance(frame, Columns) else columns_of(frame)
     return _features(columns, columns.names)
 
 

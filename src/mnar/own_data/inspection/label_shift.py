@@ -31,11 +31,11 @@ MAX_BOOTSTRAP_ROWS = 20_000
 NUM_PERMUTATIONS = 999
 
 ASSUMPTIONS = (
-    "The null hypothesis is that the labelled rows are a random sample of all rows. The test detects only one thing: "
-    "a difference between the probe's predictions for labelled rows that it was not trained on and its predictions "
-    "for unlabelled rows. The test cannot distinguish labels that are missing by class from labels that are missing by "
-    "a feature that the probe uses. A large p-value does not prove that labels are missing at random. There may be too "
-    "few labels, or the probe may not see the difference, for example if a class has no label at all."
+    "The null hypothesis is that the labelled samples are a random sample of all samples. The test detects only one "
+    "thing: a difference between the probe's predictions for labelled samples that it was not trained on and its "
+    "predictions for unlabelled samples. The test cannot distinguish labels that are missing by class from labels that "
+    "are missing by a feature that the probe uses. A large p-value does not prove that labels are missing at random. "
+    "There may be too few labels, or the probe may not see the difference, for example if a class has no label at all."
 )
 
 

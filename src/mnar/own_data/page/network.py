@@ -15,10 +15,19 @@ from mnar.own_data.inspection.label_shift import AtRandomTest, Interval, missing
 from mnar.own_data.inspection.probe import Floats, Integers, OutOfFold
 from mnar.own_data.next_samples import NextSamples
 from mnar.own_data.page.class_scores import confused_pairs, confusion_of, precision_scores, recall_scores
-from mnar.own_data.page.parts import at_random, confused, interval, intervals, next_command, pool_intervals, sentence
+from mnar.own_data.page.parts import (
+    EQUAL_CLASSES,
+    at_random,
+    confused,
+    interval,
+    intervals,
+    next_command,
+    pool_intervals,
+    sentence,
+)
 from mnar.own_data.page.provenance import network_origin
 from mnar.own_data.page.shown_samples import PoolView
-from mnar.own_data.page.to_label import candidates_of, short_list
+from mnar.own_data.page.to_label import balanced, candidates_of, short_list
 from mnar.own_data.portfolio.scores import Score
 from mnar.report import OwnDataPage, Reliability
 from mnar.run.calibration_file import CalibrationData, read_calibration
@@ -27,6 +36,17 @@ from mnar.run.folder import RunFolder
 from mnar.types import DataSet
 
 NO_BASELINE = "The run uses the labels alone, so there is nothing to compare"
+IN_POOL_MIX = (
+    "The probabilities are calibrated, and they are for the estimated class mix of the pool. The network decides "
+    "without this correction, so the predicted class does not always have the largest probability."
+)
+UNCALIBRATED = (
+    "The probabilities are those of the network. They are not calibrated, because there are too few held-out labels."
+)
+OPTIMISTIC = (
+    "The confidences were calibrated on the same held-out labels that this diagram shows, so the diagram is slightly "
+    "optimistic."
+)
 MOST_TESTED_POOL_ROWS = 5000  # of the pool, for the test whether labels are missing at random
 
 
@@ -63,13 +83,13 @@ def network_short_list(
     some_labeled = labeled[candidates_of(len(labeled), seed=0)]
     if not len(candidates) or not len(some_labeled):
         return None
-    stored = read_calibration(folder)
+    shares = _pool_shares(read_calibration(folder))
     return short_list(
-        predictions.probs[candidates],
+        balanced(predictions.probs[candidates], shares),
         features_of(data.train_x.numpy()[predictions.rows[candidates]]),
         features_of(data.train_x.numpy()[some_labeled]),
         np.bincount(data.train_y.numpy()[labeled], minlength=len(data.class_names)),
-        None if stored is None or stored.pool_shares is None else Interval(*stored.pool_shares),
+        shares,
         data.class_names,
         candidates,
     )
@@ -92,8 +112,8 @@ def network_page(
     to_label      samples that should be labelled next
     """
     config, num_classes = RunFolder(folder).config(), len(data.class_names)
-    stored, of_baseline = read_calibration(folder), read_calibration(folder / BASELINE)
-    shares = None if stored is None or stored.pool_shares is None else Interval(*stored.pool_shares)
+    stored, of_baseline = (read_calibration(run, num_classes) for run in (folder, folder / BASELINE))
+    shares = _pool_shares(stored)
     y = data.train_y[data.train_y >= 0].numpy()
     num_labels = np.bincount(y, minlength=num_classes)
     if not data.test_is_trained_on:
@@ -124,15 +144,22 @@ def network_page(
         precisions=[] if confusion is None else intervals(precision_scores(confusion, shares)),
         confused=[] if confusion is None else confused(confused_pairs(confusion), confusion, data.class_names),
         confidences=confidences if num_unlabeled else None,
-        reliability=_reliability(stored, shares),
+        reliability=reliability_of(stored, shares),
         columns=view.columns,
         num_columns=view.num_columns,
         samples=view.by_class(),
-        next_samples=view.to_label(to_label),
+        about_samples=UNCALIBRATED if shares is None else IN_POOL_MIX,
+        next_samples=view.to_label(to_label, balanced(predictions.probs, shares)),
+        about_next_samples=UNCALIBRATED if shares is None else EQUAL_CLASSES,
         next_command=next_command(folder, num_unlabeled),
         provenance=network_origin(folder, config),
         notes=[*map(sentence, data.notes)],
     )
+
+
+def _pool_shares(stored: CalibrationData | None) -> Interval | None:
+    """Return the estimated class shares of the pool; None without an estimate."""
+    return None if stored is None or stored.pool_shares is None else Interval(*stored.pool_shares)
 
 
 def _helped(difference: Score | None) -> str:
@@ -173,7 +200,7 @@ def _labels_only_recalls(baseline: CalibrationData | None, num_classes: int) -> 
     return recall_scores(confusion_of(baseline.probs.argmax(1), baseline.y, num_classes))
 
 
-def _reliability(stored: CalibrationData | None, shares: Interval | None) -> Reliability | None:
+def reliability_of(stored: CalibrationData | None, shares: Interval | None) -> Reliability | None:
     """Return the confidences of the held-out labels, weighted to the class shares of the pool."""
     if stored is None or not len(stored.y):
         return None
@@ -184,4 +211,5 @@ def _reliability(stored: CalibrationData | None, shares: Interval | None) -> Rel
     in_pool = shares.for_bayes_rule()
     counts = np.bincount(stored.y, minlength=len(in_pool))
     weight = (in_pool / np.maximum(counts, 1))[stored.y]
-    return Reliability(calibration(stored.probs, in_pool)[rows, predicted], predicted == stored.y, weight)
+    confidences = calibration(stored.probs, in_pool)[rows, predicted]
+    return Reliability(confidences, predicted == stored.y, weight, OPTIMISTIC)

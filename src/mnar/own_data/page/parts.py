@@ -13,6 +13,8 @@ from mnar.own_data.page.class_scores import Confusion, Pair
 from mnar.own_data.portfolio.scores import Score
 from mnar.report import AtRandom, ConfusedPair, Interval
 
+EQUAL_CLASSES = "The probabilities are computed as if all classes were equally frequent."
+
 
 def sentence(text: str) -> str:
     """Return the text with a capital letter at its start and a full stop at its end."""

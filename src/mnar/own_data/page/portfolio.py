@@ -12,12 +12,21 @@ from mnar.datasets.user_files import UNLABELED
 from mnar.own_data.inputs import fitted_rows
 from mnar.own_data.next_samples import NextSamples
 from mnar.own_data.page.class_scores import confused_pairs, confusion_of, precision_scores
-from mnar.own_data.page.parts import at_random, confused, interval, intervals, next_command, pool_intervals, sentence
+from mnar.own_data.page.parts import (
+    EQUAL_CLASSES,
+    at_random,
+    confused,
+    interval,
+    intervals,
+    next_command,
+    pool_intervals,
+    sentence,
+)
 from mnar.own_data.page.shown_samples import PoolView
-from mnar.own_data.page.to_label import candidates_of, short_list
+from mnar.own_data.page.to_label import balanced, candidates_of, short_list
 from mnar.own_data.portfolio import Choice
 from mnar.own_data.portfolio.cross_validation import NUM_REPEATS
-from mnar.own_data.portfolio.member import Floats, Samples, with_shares
+from mnar.own_data.portfolio.member import Floats, Samples
 from mnar.own_data.portfolio_model import Predictions
 from mnar.report import OwnDataPage, Reliability, TriedMember
 from mnar.types import DataSet
@@ -28,13 +37,18 @@ HELPED = {
     "made no difference": "They made no difference.",
     "cannot tell": "It cannot be told yet.",
 }
+ABOUT_SAMPLES = {
+    "balanced_accuracy": f"{EQUAL_CLASSES} These probabilities decide the predicted class. The confidences above and "
+    "in predictions.csv are for the estimated class mix of the pool.",
+    "accuracy": "The probabilities are for the estimated class mix of the pool. These probabilities decide the "
+    "predicted class.",
+}
 
 
-def pool_probs(choice: Choice, predictions: Predictions) -> Floats:
-    """Return the probabilities of the predictions for the class shares of the pool, [n, k]."""
-    if choice.objective == "accuracy" or choice.shares is None:
-        return predictions.decisive_probs
-    return with_shares(predictions.decisive_probs, choice.shares.for_bayes_rule())
+def _balanced_probs(choice: Choice, predictions: Predictions) -> Floats:
+    """Return the probabilities of the predictions as if all classes were equally frequent, [n, k]."""
+    is_balanced = choice.objective == "balanced_accuracy"
+    return predictions.decisive_probs if is_balanced else balanced(predictions.decisive_probs, choice.shares)
 
 
 def portfolio_short_list(
@@ -47,7 +61,7 @@ def portfolio_short_list(
     candidates = np.searchsorted(pool, row_of_sample[of_pool])
     features = samples.inputs.features
     return short_list(
-        pool_probs(choice, predictions)[candidates],
+        _balanced_probs(choice, predictions)[candidates],
         features[of_pool],
         features[samples.is_labeled],
         samples.counts,
@@ -81,7 +95,7 @@ def own_data_page(
     has_pool = len(pool) > 0
     shares = np.bincount(predictions.labels, minlength=num_classes) / max(1, len(pool))
     confusion = confusion_of(cross.probs.argmax(1), cross.y, num_classes, repeats=NUM_REPEATS)
-    view = PoolView(data, pool, predictions.labels, pool_probs(choice, predictions))
+    view = PoolView(data, pool, predictions.labels, predictions.decisive_probs)
     return OwnDataPage(
         title=Path(source).name,
         class_names=data.class_names,
@@ -117,7 +131,9 @@ def own_data_page(
         columns=view.columns,
         num_columns=view.num_columns,
         samples=view.by_class(),
-        next_samples=view.to_label(to_label),
+        about_samples=ABOUT_SAMPLES[choice.objective],
+        next_samples=view.to_label(to_label, _balanced_probs(choice, predictions)),
+        about_next_samples=EQUAL_CLASSES,
         next_command=next_command(folder, len(pool)),
         provenance=origin,
         notes=[*map(sentence, data.notes)],

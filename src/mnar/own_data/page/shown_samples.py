@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -46,19 +46,25 @@ class PoolView:
                 )
         return groups
 
-    def to_label(self, chosen: NextSamples | None) -> list[NextSample]:
-        """Return the samples that should be labelled next."""
+    def to_label(self, chosen: NextSamples | None, probs: Floats) -> list[NextSample]:
+        """Return the samples that should be labelled next, with the probabilities [n, k] that the reasons come from."""
         if chosen is None:
             return []
         pairs = zip(chosen.rows.tolist(), chosen.reasons, strict=True)
-        return [NextSample(self._shown(i, num_classes=2), reason) for i, reason in pairs]
+        return [
+            NextSample(self._with_probs(i, np.argsort(-probs[i], kind="stable")[:2], probs[i]), why) for i, why in pairs
+        ]
 
     def _shown(self, i: int, *, num_classes: int) -> ShownSample:
         """Return one sample with the probabilities of its predicted class and, if asked for, of the runner-up."""
-        data, row = self.data, self.pool[i]
         order = np.argsort(-self.probs[i], kind="stable")
         named = [self.labels[i], *(c for c in order if c != self.labels[i])][:num_classes]
-        prediction = " or ".join(f"{data.class_names[c]} ({_percent(self.probs[i, c])})" for c in named)
+        return self._with_probs(i, named, self.probs[i])
+
+    def _with_probs(self, i: int, classes: Sequence[int] | Integers, probs: Floats) -> ShownSample:
+        """Return one sample with the probabilities of these classes."""
+        data, row = self.data, self.pool[i]
+        prediction = " or ".join(f"{data.class_names[c]} ({_percent(probs[c])})" for c in classes)
         name = str(data.row_names[row]) if data.ids is None else str(data.ids[row])
         if data.is_image:
             return ShownSample(name, prediction, image=data.train_x[row].numpy())

@@ -20,8 +20,19 @@ def candidates_of(num_rows: int, seed: int) -> npt.NDArray[np.intp]:
     return np.sort(np.random.default_rng(seed).permutation(num_rows)[:MOST_CANDIDATES])
 
 
+def balanced(pool_probs: Floats, shares: Interval | None) -> Floats:
+    """Turn probabilities for the class shares of the pool into probabilities for equally frequent classes, [n, k].
+
+    Without an estimate of the shares, the probabilities stay as they are.
+    """
+    if shares is None:
+        return pool_probs
+    in_pool = shares.for_bayes_rule()
+    return normalized(np.divide(pool_probs, in_pool, out=np.zeros_like(pool_probs), where=in_pool > 0))
+
+
 def short_list(
-    pool_probs: Floats,
+    balanced_probs: Floats,
     features: npt.NDArray[np.floating],
     labeled_features: npt.NDArray[np.floating],
     num_labels: Integers,
@@ -31,17 +42,13 @@ def short_list(
 ) -> NextSamples | None:
     """Choose a few of the candidates; None without candidates or labels.
 
-    pool_probs    [n, k] probabilities of the candidates for the class shares of the pool
-    candidates    [n] their positions in the pool; the result has such positions too
+    balanced_probs    [n, k] probabilities of the candidates for equally frequent classes
+    candidates        [n] their positions in the pool; the result has such positions too
     """
     if not len(candidates) or not len(labeled_features):
         return None
-    balanced = pool_probs
-    if shares is not None:
-        in_pool = shares.for_bayes_rule()
-        balanced = normalized(np.divide(pool_probs, in_pool, out=np.zeros_like(pool_probs), where=in_pool > 0))
     budget = min(NUM_SHOWN, len(candidates))
     found = next_samples(
-        balanced, features, labeled_features, num_labels, shares, budget=budget, class_names=class_names
+        balanced_probs, features, labeled_features, num_labels, shares, budget=budget, class_names=class_names
     )
     return NextSamples(candidates[found.rows], found.reasons)

@@ -24,6 +24,7 @@ class Reliability(NamedTuple):
     confidence: npt.ArrayLike  # [n] confidence of each prediction
     is_correct: npt.ArrayLike  # [n] whether the prediction is the label
     weight: npt.ArrayLike | None = None  # [n] e.g. importance weights that give the labels the pool's class mix
+    remark: str = ""  # a sentence: what the reader should keep in mind
 
 
 class AtRandom(NamedTuple):
@@ -106,7 +107,9 @@ class OwnDataPage:
     columns: Sequence[str] = ()  # names of the cells of a sample; empty for images
     num_columns: int = 0  # of the whole table
     samples: Sequence[ClassSamples] = ()
+    about_samples: str = ""  # sentences: which class mix the probabilities of `samples` are for
     next_samples: Sequence[NextSample] = ()
+    about_next_samples: str = ""  # the same for `next_samples`
     next_command: str = ""  # writes a longer list of samples to label
     provenance: Sequence[tuple[str, str]] = ()  # names and values, e.g. ("Seed", "1")
     notes: Sequence[str] = ()

@@ -79,7 +79,7 @@ def own_data_html(page: OwnDataPage) -> str:
         num_labels=sum(page.num_labels),
         answers={
             "random": whether_at_random(page),
-            "short": whether_short(short),
+            "short": whether_short(page, short),
             "errors": what_is_confused(page),
         },
         share_rows=share_rows,

@@ -78,7 +78,7 @@ def whether_at_random(page: OwnDataPage) -> Answer:
 def short_classes(page: OwnDataPage) -> list[ShortClass]:
     """Return the classes that are short of labels, the most urgent one first."""
     total = max(1, sum(page.num_labels))
-    found: list[tuple[float, ShortClass]] = []
+    found: list[tuple[float, int, ShortClass]] = []
     for i, (name, labels) in enumerate(zip(page.class_names, page.num_labels, strict=True)):
         pool = page.pool_shares[i] if page.pool_shares else None
         ratio = pool.value * total / labels if pool is not None and labels else np.inf
@@ -97,20 +97,29 @@ def short_classes(page: OwnDataPage) -> list[ShortClass]:
                 _one_in(pool, page.num_unlabeled, labels),
                 "; ".join(reasons),
             )
-            found.append((ratio if pool is not None or not labels else 0.0, entry))
-    return [entry for _, entry in sorted(found, key=lambda each: -each[0])]
+            found.append((-ratio if pool is not None or not labels else 0.0, labels, entry))
+    return [entry for *_, entry in sorted(found, key=lambda each: each[:2])]
 
 
-def whether_short(short: Sequence[ShortClass]) -> Answer:
+def whether_short(page: OwnDataPage, short: Sequence[ShortClass]) -> Answer:
     """Say which classes are short of labels."""
-    if not short:
+    pool_is_unknown = page.num_unlabeled > 0 and not page.pool_shares
+    if short:
+        explanation = "The most urgent class comes first." if len(short) > 1 else ""
+        if pool_is_unknown:
+            explanation += (
+                f" The class shares of the pool are not known, so only classes with fewer than {FEW_LABELS} labels are "
+                "named."
+            )
+        return Answer(f"{listed([quoted(each.name) for each in short])}.", explanation.strip())
+    if pool_is_unknown:
         return Answer(
-            "None.",
-            f"Every class has at least {FEW_LABELS} labels, and no class has a much larger share of the pool than of "
-            "the labels.",
+            f"No class has fewer than {FEW_LABELS} labels.",
+            "The class shares of the pool are not known. A class may have a much larger share of the pool than of the "
+            "labels.",
         )
-    names = listed([each.name for each in short])
-    return Answer(f"{names}.", "The most urgent class comes first." if len(short) > 1 else "")
+    others = ", and no class has a much larger share of the pool than of the labels" if page.num_unlabeled else ""
+    return Answer("None.", f"Every class has at least {FEW_LABELS} labels{others}.")
 
 
 def what_is_confused(page: OwnDataPage) -> Answer:
@@ -120,16 +129,17 @@ def what_is_confused(page: OwnDataPage) -> Answer:
     if not page.confused:
         return Answer("No two classes are confused often.", page.scored_on)
     pair = page.confused[0]
-    return Answer(f"The most frequent confusion: {pair.true} is taken for {pair.predicted}.", page.scored_on)
+    true, predicted = quoted(pair.true), quoted(pair.predicted)
+    return Answer(f"The most frequent confusion: {true} is taken for {predicted}.", page.scored_on)
 
 
 def confusion_sentence(pair: ConfusedPair) -> str:
-    """Return e.g. "Of 100 samples of 8, about 7 are predicted as 3 (95 % interval 3 to 14, from 41 labels)"."""
+    """Return e.g. "Of 100 samples of “8”, about 7 are predicted as “3” (95 % interval 3 to 14, from 41 labels)"."""
     value, low, high = (100 * end for end in pair.share)
     number = "1 is" if round(value) == 1 else f"{value:.0f} are"
     labels = f"{pair.num_labels:,} {'label' if pair.num_labels == 1 else 'labels'}"
     interval = f"95 % interval {low:.0f} to {high:.0f}, from {labels}"
-    return f"Of 100 samples of {pair.true}, about {number} predicted as {pair.predicted} ({interval})."
+    return f"Of 100 samples of {quoted(pair.true)}, about {number} predicted as {quoted(pair.predicted)} ({interval})."
 
 
 def confidence_sentence(confidences: npt.ArrayLike) -> str:
@@ -165,6 +175,11 @@ def bin_sentences(bins: Sequence[ReliabilityBin]) -> list[str]:
         f"(95 % interval {100 * each.is_right.low:.0f} to {100 * each.is_right.high:.0f} %)."
         for each in bins
     ]
+
+
+def quoted(name: str) -> str:
+    """Return a class name as it stands in a sentence, where a name such as "no" would be read as a word."""
+    return f"“{name}”"
 
 
 def listed(names: Sequence[str]) -> str:

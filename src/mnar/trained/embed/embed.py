@@ -13,11 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from mnar.atomic_write import flush_folder
-from mnar.datasets.user_files import PartlyLabeled, Table, read_data
-from mnar.datasets.user_files.arrays import tensor_of
-from mnar.datasets.user_files.table_encoder import TableEncoder
-from mnar.trained.embed.network import make_network, without_downloads
+from mnar.trained.embed.network import USER_ERRORS, make_network, problem_of, without_downloads
 from mnar.trained.embed.outputs import features_function, rows_of
+from mnar.trained.embed.record import (
+    Record,
+    fingerprint,
+    read_record,
+    record_path,
+    require_same_network,
+    write_record,
+)
+from mnar.trained.embed.samples import read_samples
 from mnar.trained.embed.scaling import Scale, Scaling, channels_of, choose_scaling
 from mnar.types import OnProgress
 
@@ -44,6 +50,7 @@ def write_features(
     scale: Scale = "auto",
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    like: Path | None = None,
     device: str = "auto",
     on_reading: OnProgress | None = None,
     on_rows: OnProgress = lambda done, total: None,
@@ -52,30 +59,37 @@ def write_features(
 
     model      MODULE:FACTORY, as `make_network` takes it
     weights    a file of weights for the network
-    reading    options of `read_data`; the samples and their order are those of `mnar train`
+    reading    options of `read_data`; the samples and their order are those of `mnar train` and `mnar predict`
     batch      samples that the network sees at a time
     scale, mean, std    as `choose_scaling` takes them
+    like       an earlier file of features: the samples get its scaling, its size of images and its encoding of columns
     device     cpu, cuda, or auto: a GPU if there is one
 
-    The file appears when it is complete.
+    The file appears when it is complete. How the inputs were made is then written beside it; `record_path` says where.
     """
+    reading = reading or {}
     if batch < 1:
         raise ValueError(f"the batch is {batch}; choose at least 1")
     with without_downloads(), torch.inference_mode():
+        earlier = None if like is None else read_record(like)
         network = make_network(model, weights)
-        data = read_data(Path(source), **(reading or {}), progress=on_reading)
-        x = _samples(data)
+        made = fingerprint(network)
+        if earlier is not None and like is not None:
+            if reading.get("size") or scale != "auto" or mean is not None or std is not None:
+                raise ValueError(
+                    f"--like takes the size and the scaling of {like}; leave out --size, --scale, --mean and --std"
+                )
+            require_same_network(made, earlier, like)
+        inputs = None if earlier is None else earlier.inputs
+        x, names, notes, encoder = read_samples(Path(source), like=inputs, **reading, progress=on_reading)
         num_channels = channels_of(network, x)
-        scaling = choose_scaling(scale, x, num_channels, mean=mean, std=std, weights=weights)
+        given = None if earlier is None else earlier.scaling
+        scaling = choose_scaling(scale, x, num_channels, mean=mean, std=std, weights=weights, like=given)
         chosen = _device(device)
-        rows = _rows(network.to(chosen), x, scaling, num_channels, batch, chosen, data.row_names, on_rows)
+        rows = _rows(network.to(chosen), x, scaling, num_channels, batch, chosen, names, on_rows)
         num_features = _write_rows(out, rows, len(x))
-    return Embedded(len(x), num_features, scaling, data.notes)
-
-
-def _samples(data: PartlyLabeled) -> Tensor:
-    """Return the samples as a tensor; a table is encoded as for training."""
-    return tensor_of(TableEncoder.fit(data.x).transform(data.x) if isinstance(data.x, Table) else data.x)
+        write_record(out, Record(scaling, tuple(x.shape[1:]), encoder, made))
+    return Embedded(len(x), num_features, scaling, notes)
 
 
 def _device(name: str) -> torch.device:
@@ -106,10 +120,10 @@ def _rows(
             output = features(inputs)
         except torch.OutOfMemoryError:
             raise  # the command line has a message for it
-        except Exception as error:  # the code is the user's, so any error is possible
+        except USER_ERRORS as error:
             raise ValueError(
-                f"the network cannot take samples of shape {tuple(inputs.shape[1:])} ({type(error).__name__}: "
-                f"{error}); choose another network, or for images another --size"
+                f"the network cannot take samples of shape {tuple(inputs.shape[1:])} ({problem_of(error)}); choose "
+                "another network, or for images another --size"
             ) from error
         rows = rows_of(output, len(samples))
         is_finite = rows.isfinite().all(1)
@@ -147,6 +161,7 @@ def _write_rows(out: Path, batches: Iterator[npt.NDArray[np.float32]], num_rows:
                 file.write(np.ascontiguousarray(rows, "<f4").tobytes())
             file.flush()
             os.fsync(file.fileno())
+        record_path(out).unlink(missing_ok=True)  # the record of an earlier file does not belong to the new file
         part.replace(out)
     except OSError as error:
         error.filename, error.filename2 = str(out), None  # the error of a full disk does not name the file

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 NESTED = ("state_dict", "model", "model_state_dict")  # where checkpoints of training scripts keep the weights
 MOST_LISTED = 3
+USER_ERRORS = (Exception, SystemExit)  # the code is the user's, so any error is possible, also sys.exit()
 
 
 @contextmanager
@@ -63,16 +64,22 @@ def make_network(model: str, weights: Path | None = None) -> nn.Module:
     if not isinstance(made, nn.Module) and callable(made):
         try:
             made = made()
-        except Exception as error:  # the code is the user's, so any error is possible
+        except USER_ERRORS as error:
             raise ValueError(
-                f"--model {model}: calling {factory_name}() failed with {type(error).__name__}: {error}; correct the "
-                "function, which must work without arguments and without a download"
+                f"--model {model}: calling {factory_name}() failed with {problem_of(error)}; correct the function, "
+                "which must work without arguments and without a download"
             ) from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"--model {model} makes {type(made).__name__}; return an nn.Module")
     if weights is not None:
         _load_weights(made, weights)
     return made.eval().requires_grad_(False)
+
+
+def problem_of(error: BaseException) -> str:
+    """Return an error of the user's code in one line: its type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _module(name: str) -> Any:
@@ -92,9 +99,9 @@ def _module(name: str) -> Any:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    except Exception as error:  # the code is the user's, so any error is possible
+    except USER_ERRORS as error:
         remedy = "correct the file" if is_file else "install the package, or give the path of a .py file"
-        raise ValueError(f"--model: {name} cannot be imported ({type(error).__name__}: {error}); {remedy}") from error
+        raise ValueError(f"--model: {name} cannot be imported ({problem_of(error)}); {remedy}") from error
     return module
 
 
@@ -133,8 +140,9 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is no complete .safetensors file ({error}); copy or save it again") from error
     except Exception as error:  # torch raises errors of many types; each means that the file is not plain tensors
         raise ValueError(
-            f"{path} is no file of plain tensors ({str(error).splitlines()[0]}); save the state_dict of the network, "
-            "best as .safetensors. Files with other Python objects are refused, because reading them could run code"
+            f"{path} is no state_dict of tensors; save the weights as safetensors: "
+            "safetensors.torch.save_file(network.state_dict(), 'weights.safetensors'). Files with other Python objects "
+            "are refused, because reading them could run code"
         ) from error
     if isinstance(content, dict):
         content = next((content[name] for name in NESTED if isinstance(content.get(name), dict)), content)

@@ -33,6 +33,11 @@ def rows_of(output: Any, num_samples: int) -> Tensor:
             f"for {num_samples} samples the network returns a tensor of shape {tuple(tensor.shape)}; return one row of "
             "features per sample, [n, d]"
         )
+    if 0 in tensor.shape:
+        raise ValueError(
+            f"the network returns a tensor of shape {tuple(tensor.shape)}, which has no features; return [n, d] with d "
+            "of at least 1"
+        )
     if tensor.ndim == 3:  # [n, tokens, d]
         tensor = tensor.float().mean(1)
     elif tensor.ndim > 3:  # [n, c, positions...]

@@ -14,6 +14,7 @@ from mnar.datasets.statistics import mean_and_std
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # what TorchVision, timm and most others train with
 Scale = Literal["auto", "imagenet", "data", "none"]
+MOST_NUMBERS = 3  # for a message
 SCALES: tuple[Scale, ...] = ("auto", "imagenet", "data", "none")
 
 
@@ -23,6 +24,14 @@ class Scaling(NamedTuple):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     reason: str  # in words
+
+    @property
+    def in_words(self) -> str:
+        """The reason and, if they are few, the numbers."""
+        if max(len(self.mean), len(self.std)) > MOST_NUMBERS or (self.mean, self.std) == ((0.0,), (1.0,)):
+            return self.reason
+        mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (self.mean, self.std))
+        return f"{self.reason} (mean {mean}; standard deviation {std})"
 
     def apply(self, x: Tensor, num_channels: int) -> Tensor:
         """Return scaled samples. An image with one channel is repeated for a network that takes several."""
@@ -58,16 +67,19 @@ def choose_scaling(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     weights: Path | None = None,
+    like: Scaling | None = None,
 ) -> Scaling:
     """Return how the samples `x` are scaled.
 
-    `mean` and `std` are given by the user. Otherwise, "auto" takes what a model file of `mnar train` says, or
-    ImageNet's numbers for images with three channels, or those of the data. "none" leaves pixels in 0..1 and columns as
-    they are.
+    `like` is the scaling of earlier samples. `mean` and `std` are given by the user. Otherwise, "auto" takes what a
+    model file of `mnar train` says, or ImageNet's numbers for images with three channels, or those of the data. "none"
+    leaves pixels in 0..1 and columns as they are.
     """
     if (mean is None) != (std is None):
         raise ValueError("--mean and --std belong together; give both, or none of them")
-    if mean is not None and std is not None:
+    if like is not None:
+        found = like
+    elif mean is not None and std is not None:
         found = Scaling(tuple(mean), tuple(std), "the given mean and standard deviation")
     elif scale == "auto" and (stored := _of_model_file(weights)) is not None:
         found = Scaling(*stored, f"the mean and standard deviation in {weights}")

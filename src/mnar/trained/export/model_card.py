@@ -13,9 +13,9 @@ from unicodedata import category
 import mnar
 from mnar.config import OWN_DATA
 from mnar.own_data.portfolio import Portfolio
-from mnar.own_data.portfolio_run import CHOICE, is_portfolio_run, read_portfolio_config
+from mnar.own_data.portfolio_run import is_portfolio_run, read_portfolio_config
 from mnar.run import RunFolder
-from mnar.run.file_names import ENVIRONMENT
+from mnar.run.file_names import CHOICE, ENVIRONMENT
 from mnar.trained.class_mix import ClassMix
 from mnar.trained.export.samples import kind_of
 from mnar.trained.export.scores import ClassScores, class_scores

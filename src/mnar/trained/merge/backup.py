@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from mnar.atomic_write import flush_folder
+
+BACKUP_NAME = re.compile(r"(.+)\.bak-\d+(\.json)?")  # of `free_backup`; the first group is the name of the data
 
 
 def free_backup(path: Path, suffix: str = "") -> Path:

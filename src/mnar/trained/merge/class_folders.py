@@ -12,6 +12,8 @@ from mnar.trained.merge.backup import checked_backup, free_backup
 from mnar.trained.merge.moves import Move, former_names, is_record, move_files
 from mnar.trained.merge.samples import LabeledSamples
 
+MOST_BYTES = 200  # in the name of a new folder; file systems allow 255
+
 
 class ClassFolders:
     """A `LabelStore` for a folder with one sub-folder per class."""
@@ -40,13 +42,39 @@ class ClassFolders:
 
     def check(self, changes: Mapping[int, str], new_classes: Sequence[str]) -> None:
         for name in new_classes:
-            is_hidden = name.startswith(".")
-            if is_hidden or "/" in name or "\0" in name or is_unlabeled_folder(name, self.unlabeled):
-                raise ValueError(f"the class {name!r} cannot be the name of a class folder; rename the class")
+            reason = self._unfit(name)
+            if reason:
+                raise ValueError(
+                    f"the class {name!r} cannot be the name of a class folder, because {reason}. Nothing was changed. "
+                    "Give the class another name in the annotations"
+                )
         for place in changes:
             path = self.folder / self.samples.names[place]
             if path.is_symlink():  # a relative link would point nowhere after the move
                 raise ValueError(f"{path} is a link and cannot be moved to its class; replace it by a copy of the file")
+        for move in self._moves(changes):
+            try:
+                os.lstat(self.folder / move.new)
+            except FileNotFoundError:
+                continue  # the place is free
+            except OSError as error:  # e.g. the path is too long, or a file has the name of a folder
+                raise ValueError(
+                    f"{self.folder / move.old} cannot be moved to {move.new} ({error.strerror}). Nothing was changed. "
+                    "Rename the file or the class"
+                ) from error
+
+    def _unfit(self, name: str) -> str:
+        """Return why a class cannot have a folder of its name, "" if it can."""
+        if name.startswith("."):
+            return "it begins with a point"
+        if any(mark in name for mark in ("/", "\\", "\0")) or not name.isprintable():
+            return "it contains a separator of paths or a character that cannot be printed"
+        if len(name.encode()) > MOST_BYTES:
+            return f"it is longer than {MOST_BYTES} bytes"
+        if is_unlabeled_folder(name, self.unlabeled):
+            return "a folder of this name holds images without a label"
+        path = self.folder / name
+        return "there is a file of this name" if os.path.lexists(path) and not path.is_dir() else ""
 
     def write(self, changes: Mapping[int, str], new_classes: Sequence[str], backup: Path | None) -> list[Path]:
         record = free_backup(self.folder, ".json") if backup is None else checked_backup(backup)

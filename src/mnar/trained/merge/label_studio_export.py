@@ -12,6 +12,8 @@ from mnar.trained.label_studio import CONTROL
 from mnar.trained.merge.annotation import Annotation, Annotations, row_number
 
 CHOICES = "choices"
+NAMES_OF_SAMPLES = ("row", "sample", "sample_id", "image")  # keys in the data of a task
+WANTED = 'a list of tasks such as {"data": {"row": 1}, "annotations": [...]}'
 
 
 def read_label_studio(path: Path, *, label: str | None, id: str | None) -> Annotations:
@@ -29,7 +31,15 @@ def read_label_studio(path: Path, *, label: str | None, id: str | None) -> Annot
     entries = []
     for position, task in enumerate(tasks, 1):
         if not isinstance(task, dict):
-            raise ValueError(f"{path}, entry {position} is {type(task).__name__}, not a task; export as JSON")
+            raise ValueError(
+                f"{path}, entry {position} is {type(task).__name__}, not a task; export from Label Studio as JSON, "
+                f"which gives {WANTED}"
+            )
+        if not _is_task(task, names):
+            raise ValueError(
+                f"{path} is no export of Label Studio, because entry {position} names no sample and has no "
+                f"annotation; export from Label Studio as JSON, which gives {WANTED}"
+            )
         where = f"{path}, task {task.get('id', position)}"
         entries += list(_annotations_of(task, names, where))
     columns = {column for task in tasks if (column := _data(task).get("id_column"))}
@@ -66,6 +76,13 @@ def _annotations_of(task: dict[str, Any], names: tuple[str, ...], where: str) ->
         else:
             for text in _choices(answer.get("result"), names, where):
                 yield unlabeled._replace(label=text)
+
+
+def _is_task(task: dict[str, Any], names: tuple[str, ...]) -> bool:
+    """Whether an entry is a task of an export, and not part of some other JSON file."""
+    data = _data(task)
+    answers = names if data is task else ("annotations",)
+    return any(name in data for name in NAMES_OF_SAMPLES) or any(name in task for name in answers)
 
 
 def _data(task: Any) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from mnar.atomic_write import write_atomically
 from mnar.datasets.user_files.spreadsheet_cells import safe_cell
-from mnar.trained.merge.backup import checked_backup, free_backup, replacing
+from mnar.trained.merge.backup import free_backup, replacing
+from mnar.trained.merge.backup_check import check_backup_of
+from mnar.trained.merge.checked_paths import check_paths
 from mnar.trained.merge.class_folders import ClassFolders
 from mnar.trained.merge.moves import JOURNAL, complete_moves, is_record, move_files, reversed_moves
 from mnar.trained.merge.open_labels import open_labels
@@ -45,6 +47,7 @@ def merge_annotations(
     ignore_missing: bool = False,
     new_classes: bool = False,
     backup: Path | None = None,
+    report: Path | None = None,
     dry_run: bool = False,
 ) -> MergeReport:
     """Merge the annotations of a CSV file or an export of Label Studio into the data at `source`.
@@ -52,15 +55,17 @@ def merge_annotations(
     label, ignore, unlabeled, id   how to read the data, as for `read_data`
     overwrite, majority, ignore_missing, new_classes   what to merge, as for `plan_merge`
     backup    where to keep the old file; for class folders, the record of the moves. Default: a free name beside it
-    dry_run   change nothing
+    report    a new CSV file to write: what happened to the label of each sample
+    dry_run   change nothing in the data
 
     All checks come before the first change: after an error, the data are as before.
     """
-    read = read_annotations(Path(annotations), label=label, id=id)
-    if backup is not None:
-        checked_backup(Path(backup))
-    notes = _complete_earlier_merge(Path(source), dry_run=dry_run)
-    store = open_labels(Path(source), label=label, ignore=ignore, unlabeled=unlabeled, id=id or read.id_column)
+    source, annotations = Path(source), Path(annotations)
+    backup, report = (None if path is None else Path(path) for path in (backup, report))
+    check_paths(source, annotations, backup, report)
+    read = read_annotations(annotations, label=label, id=id)
+    notes = _complete_earlier_merge(source, dry_run=dry_run)
+    store = open_labels(source, label=label, ignore=ignore, unlabeled=unlabeled, id=id or read.id_column)
     plan = plan_merge(
         read.entries,
         store.samples,
@@ -77,9 +82,11 @@ def merge_annotations(
     store.check(plan.changes, plan.new_classes)
     backups: list[Path] = []
     if plan.changes and not dry_run:
-        backups = store.write(plan.changes, plan.new_classes, None if backup is None else Path(backup))
+        backups = store.write(plan.changes, plan.new_classes, backup)
         if isinstance(store, ClassFolders):
             notes.append("the images are in another order now: if you train with --features, compute the file again")
+    if report is not None:
+        write_report(report, plan.outcomes)
     return MergeReport(plan, backups, notes)
 
 
@@ -104,12 +111,15 @@ def undo_merge(source: Path, backup: Path) -> Path:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist; name the data, and the backup that the merge has printed")
     if source.is_dir():
-        if not is_record(backup):
+        if not backup.is_file() or not is_record(backup):
             raise ValueError(
                 f"{backup} is no record of moved images; to restore a file, name the file instead of {source}"
             )
         folder = source.resolve()
+        complete_moves(folder)  # of a merge that was interrupted; its journal must not be overwritten
         moves = reversed_moves(backup)
+        if not moves:
+            raise ValueError(f"{backup} lists no moved images; name the record that the merge has printed")
         blocked = [move for move in moves if not (folder / move.old).exists() or (folder / move.new).exists()]
         if blocked:
             raise ValueError(
@@ -119,6 +129,7 @@ def undo_merge(source: Path, backup: Path) -> Path:
         record = free_backup(folder, ".json")
         move_files(folder, moves, record)
         return record
+    check_backup_of(source, backup)
     kept = free_backup(source)
     with replacing(source, kept) as file:
         file.write(backup.read_bytes())
@@ -133,4 +144,5 @@ def write_report(path: Path, outcomes: Sequence[Outcome]) -> None:
     for entry in outcomes:
         cells = [entry.sample, entry.outcome, entry.label, entry.existing, entry.detail]
         writer.writerow([entry.row or "", *map(safe_cell, cells)])
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.getvalue())

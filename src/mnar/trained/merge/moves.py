@@ -43,9 +43,17 @@ def complete_moves(folder: Path) -> Path | None:
     for move in moves:
         old, new = folder / move.old, folder / move.new
         if os.path.lexists(old) and not os.path.lexists(new):
-            new.parent.mkdir(parents=True, exist_ok=True)
-            old.rename(new)
-            flush_folder(new.parent)
+            try:
+                new.parent.mkdir(parents=True, exist_ok=True)
+                old.rename(new)
+                flush_folder(new.parent)
+            except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+                reason = getattr(error, "strerror", None) or error
+                raise ValueError(
+                    f"a merge into {folder} is incomplete, because {move.old!r} cannot be moved to {move.new!r} "
+                    f"({reason}). Remove the obstacle, or correct or remove this move in {journal}; then repeat the "
+                    f"command. To keep all images where they are now, delete {journal}"
+                ) from error
         elif not os.path.lexists(new):
             raise FileNotFoundError(
                 f"an earlier merge into {folder} was interrupted, and {old} has disappeared since; restore the file, "
@@ -54,10 +62,11 @@ def complete_moves(folder: Path) -> Path | None:
         elif os.path.lexists(old):
             raise FileExistsError(
                 f"an earlier merge into {folder} was interrupted, and {new} has appeared since; remove or rename one "
-                f"of {old} and {new}, then repeat the command"
+                f"of {old} and {new}, or remove the move from {journal}, then repeat the command"
             )
     content = journal.read_bytes()
-    if os.path.lexists(record) and record.read_bytes() != content:  # the name was taken since
+    is_taken = os.path.lexists(record) and not (record.is_file() and record.read_bytes() == content)
+    if is_taken or not record.parent.is_dir():  # since the merge began
         record = free_backup(folder, ".json")
     write_atomically(record, content)
     journal.unlink()

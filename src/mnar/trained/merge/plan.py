@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mnar.datasets.user_files.label_values import WHOLE_NUMBER, is_missing
 from mnar.trained.label_studio import choice_text
 from mnar.trained.merge.annotation import Annotation
+from mnar.trained.merge.new_classes import check_new_class
 from mnar.trained.merge.samples import LabeledSamples, find_samples
 
 MOST_LISTED = 5  # in an error message
@@ -77,6 +78,8 @@ def plan_merge(
     added = dict.fromkeys(label for label in plan.changes.values() if label not in samples.class_names)
     if added and not new_classes:
         raise ValueError(_unknown_classes_message(list(added), annotations, samples))
+    for label in added:
+        check_new_class(label, _first_with(label, annotations))
     plan.new_classes, plan.num_moved = list(added), len(moved)
     plan.num_repeated = sum(len(entries) - 1 for entries in of_sample.values())
     return plan
@@ -161,15 +164,19 @@ class _Classes:
         return self.name_of.get(text, text)
 
 
+def _first_with(label: str, annotations: Sequence[Annotation]) -> str:
+    """Return where the first annotation with this label stands."""
+    return next((a.where for a in annotations if a.label.strip() == label), "in the annotations")
+
+
 def _unknown_classes_message(added: list[str], annotations: Sequence[Annotation], samples: LabeledSamples) -> str:
     """Return the error for classes that the data do not have, with classes of a similar name."""
     described = []
     for label in added[:MOST_LISTED]:
-        first = next((a.where for a in annotations if a.label.strip() == label), None)
         folded = {name.casefold(): name for name in samples.class_names}
         near = [folded[name] for name in get_close_matches(label.casefold(), folded, n=2)]
         hint = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-        described.append(f"{label!r} ({first or 'in the annotations'}{hint})")
+        described.append(f"{label!r} ({_first_with(label, annotations)}{hint})")
     more = f" and {len(added) - MOST_LISTED} more" if len(added) > MOST_LISTED else ""
     known = ", ".join(samples.class_names[:20]) or "none"
     return (

@@ -86,12 +86,17 @@ def test_numbers_for_a_model_of_a_table_are_taken_by_position_and_encoded() -> N
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "not a complete .npy file"), (b"\x93NUMPY junk", "not a complete .npy file")],
+    [
+        (b"", "not a complete .npy file"),
+        (b"\x93NUMPY junk", "not a complete .npy file"),
+        (b"junk", "not a complete .npy file"),
+    ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "x.npy").write_bytes(content)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as refused:
         read_array_file(tmp_path / "x.npy", NUMBERS)
+    assert "pickle" not in str(refused.value)  # numpy recommends to unpickle a file that it does not know
 
 
 def test_a_file_of_objects_is_never_unpickled(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mnar.datasets.npz_file import read_npz, samples
+from mnar.datasets.npz_file import numpy_problem, read_npz, samples
 from mnar.datasets.user_files.arrays import SAMPLES
 from mnar.datasets.user_files.image_decode import resized
 from mnar.datasets.user_files.model_inputs import ModelInputs
@@ -41,6 +41,8 @@ class ArrayBlocks:
     ) -> None:
         if x.ndim == 0 or len(x) == 0:
             raise ValueError(f"{where} has no rows; give at least one sample")
+        if like.image_shape is not None and x.ndim == 3 and x.shape[2] <= 4 < like.image_shape[2]:
+            raise ValueError(f"{where} has shape {x.shape}, which is one image; give a batch of images, array[None]")
         self.x, self.like, self.where = x, like, where
         self.rows = np.arange(len(x)) if rows is None else rows
         self.row_numbers = np.arange(1, len(x) + 1) if row_numbers is None else row_numbers
@@ -67,7 +69,7 @@ class ArrayBlocks:
             return np.zeros((0, *self.like.input_shape), np.float32)
         values, like = copied_rows(self.x, rows), self.like
         if like.encoder is not None:
-            return like.encoder.transform(_as_table(values, like, self.where))
+            return like.encoder.transform(_as_table(values, like, f"{self.where} has shape {self.x.shape}"))
         x = samples(values, self.where)
         if like.image_shape is not None and x.ndim == 4:
             x = resized(x, like.image_shape)
@@ -87,7 +89,8 @@ def read_array_file(path: Path, like: ModelInputs, *, id: str | None = None) -> 
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise ValueError(f"{path} is not a complete .npy file ({error}); write it with numpy.save") from error
+            problem = numpy_problem(error)
+            raise ValueError(f"{path} is not a complete .npy file ({problem}); write it with numpy.save") from error
         return ArrayBlocks(array, like, where=str(path))
     arrays = read_npz(path)
     found = [name for name in SAMPLES if name in arrays]
@@ -118,15 +121,18 @@ def copied_rows(x: npt.NDArray[Any], rows: npt.NDArray[np.integer]) -> npt.NDArr
     return np.array(mapped[index])  # an index of single rows reads only their pages
 
 
-def _as_table(values: npt.NDArray[Any], like: ModelInputs, where: str) -> Table:
-    """Return numbers as the columns of the model, by position. The model must have no column of texts."""
+def _as_table(values: npt.NDArray[Any], like: ModelInputs, description: str) -> Table:
+    """Return numbers as the columns of the model, by position. The model must have no column of texts.
+
+    `description` is the beginning of an error message.
+    """
     assert like.encoder is not None
     names, texts = like.encoder.numeric_names, like.encoder.categorical_names
     if values.ndim != 2 or values.dtype.kind not in "iuf" or texts or values.shape[1] != len(names):
         wanted = f"the columns {', '.join([*names, *texts])}"
         raise ValueError(
-            f"{where} has shape {values.shape} and type {values.dtype}, but the model takes {wanted}; give a DataFrame "
-            "or a table with these columns" + ("" if texts else ", or an array of numbers with one column for each")
+            f"{description} and type {values.dtype}, but the model takes {wanted}; give a DataFrame or a table with "
+            f"these columns{'' if texts else ', or an array of numbers with one column for each'}"
         )
     return Table(
         without_infinity(values.astype(np.float64)), np.empty((len(values), 0), np.int64), tuple(names), (), ()

@@ -17,6 +17,7 @@ from mnar.datasets.user_files.read_data_like import read_data_like
 from mnar.datasets.user_files.sample_blocks.arrays import ArrayBlocks, read_array_file
 from mnar.datasets.user_files.sample_blocks.blocks import SampleBlocks
 from mnar.datasets.user_files.sample_blocks.images import ImageBlocks, open_images
+from mnar.datasets.user_files.sample_blocks.names import sample_names
 from mnar.datasets.user_files.sample_blocks.tables import TableBlocks
 
 ARRAY_SUFFIXES = (".npy", ".npz")
@@ -35,7 +36,7 @@ def open_samples(
     features    an .npy file with one row per sample of the source, for a model that was trained with --features
     """
     if features is not None:
-        return _with_features(Path(source), Path(features), like, id)
+        return _with_features(_existing(Path(source)), Path(features), like, ignore, id)
     if isinstance(source, str | Path):
         return _open_path(Path(source), like, ignore, id)
     if isinstance(source, Sequence) and len(source) == 0:
@@ -67,8 +68,7 @@ def blocks_of(data: PartlyLabeled, rows: npt.NDArray[np.integer], like: ModelInp
 
 def _open_path(source: Path, like: ModelInputs, ignore: Sequence[str], id: str | None) -> SampleBlocks:
     suffix = _existing(source).suffix.lower()
-    is_huggingface = source.is_dir() and any((source / name).exists() for name in HUGGINGFACE)
-    if is_huggingface:
+    if _is_huggingface(source):
         return _read_whole(source, like, {"ignore": tuple(ignore), "id": id})
     if suffix in ARRAY_SUFFIXES:
         return read_array_file(source, like, id=id)
@@ -84,15 +84,45 @@ def _open_path(source: Path, like: ModelInputs, ignore: Sequence[str], id: str |
     raise ValueError(f"{source} is no data for this model, which takes {like.in_words}; give {kinds}")
 
 
+def _is_huggingface(source: Path) -> bool:
+    return source.is_dir() and any((source / name).exists() for name in HUGGINGFACE)
+
+
 def _existing(path: Path) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"no data at {path}; check the path")
     return path
 
 
-def _with_features(source: Path, features: Path, like: ModelInputs, id: str | None) -> SampleBlocks:
+def _with_features(
+    source: Path, features: Path, like: ModelInputs, ignore: Sequence[str], id: str | None
+) -> SampleBlocks:
     """Take the samples from the array of features, and their names from the source."""
-    return _read_whole(source, like, {"features": features, "id": id})
+    if like.image_shape is not None or like.encoder is not None:
+        raise ValueError(
+            f"--features is for a run that was trained with --features, but the model takes {like.in_words}; leave out "
+            "--features"
+        )
+    if _is_huggingface(source):
+        return _read_whole(source, like, {"features": features, "id": id})
+    x = read_array_file(features, like).x
+    named = sample_names(source, len(x), ignore=ignore, id=id)
+    if len(named.names) != len(x):
+        raise ValueError(
+            f"{features} has {len(x):,} rows, but {source} has {len(named.names):,} samples; compute the features of "
+            f"{source} again with mnar features"
+        )
+    blocks = ArrayBlocks(
+        x,
+        like,
+        where=str(features),
+        names=named.names,
+        row_numbers=named.row_numbers,
+        ids=named.ids,
+        id_name=id,
+    )
+    blocks.notes += named.notes
+    return blocks
 
 
 def _read_whole(source: Path, like: ModelInputs, options: Mapping[str, Any]) -> SampleBlocks:
