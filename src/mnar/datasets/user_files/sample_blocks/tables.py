@@ -121,8 +121,12 @@ class _Rows(NamedTuple):
         return _Rows(*(None if field is None else field[start:stop] for field in self))  # type: ignore[arg-type]
 
     def followed_by(self, other: _Rows) -> _Rows:
-        x, numbers, is_unknown = (np.concatenate(pair) for pair in zip(self[:3], other[:3], strict=True))
-        return _Rows(x, numbers, is_unknown, None if self.ids is None or other.ids is None else self.ids + other.ids)
+        return _Rows(
+            np.concatenate([self.x, other.x]),
+            np.concatenate([self.numbers, other.numbers]),
+            np.concatenate([self.is_unknown, other.is_unknown]),
+            None if self.ids is None or other.ids is None else self.ids + other.ids,
+        )
 
 
 class _Counts:
