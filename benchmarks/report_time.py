@@ -78,6 +78,8 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--side", type=int, default=32, help="pixels of each side of an image; a multiple of 4")
     options = parser.parse_args()
+    if options.samples <= NUM_LABELS:
+        parser.error(f"--samples must be more than {NUM_LABELS}, the number of labels")
     rng = np.random.default_rng(0)
     data = made_up_data(options.samples, options.classes, options.side, rng)
     y = data.train_y.numpy()

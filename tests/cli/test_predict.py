@@ -142,12 +142,14 @@ def test_no_command_replaces_what_it_reads(mnar: Mnar, table_run: Path, table_fi
     data, run = Path(shutil.copy(table_file, tmp_path)), Path(shutil.copytree(table_run, tmp_path / "run"))
     (run / "portfolio.yaml").write_text((run / "portfolio.yaml").read_text().replace(str(table_file), str(data)))
     Path("mix.csv").write_text("class,share\nbee,1\n")
+    shutil.copy(data, "other.csv")
     inputs = {path: path.read_bytes() for path in (data, Path("mix.csv"), *run.glob("*.*")) if path.is_file()}
     for out in inputs:
         if out.name == "predictions.csv":
             continue
         for arguments in (
             ("predict", run, data, "--prior", "mix.csv"),
+            ("predict", run, "other.csv", "--prior", "mix.csv"),  # the training data are not replaced either
             ("relabel", run, "--prior", "mix.csv"),
             ("relabel", run, "--pool", data, "--prior", "mix.csv"),
             ("next", run, "--budget", "3"),

@@ -27,8 +27,8 @@ from mnar.own_data.portfolio.threads import in_order
 from mnar.trained.label_studio import TaskSample, configuration_path, write_tasks
 from mnar.trained.model import TrainedModel
 from mnar.trained.predict import OnRows
-from mnar.trained.result_file import check_output, run_inputs
-from mnar.trained.training_data import changes_since_training, read_training_data, require_labels
+from mnar.trained.result_file import check_output
+from mnar.trained.training_data import changes_since_training, files_of_run, read_training_data, require_labels
 from mnar.types import OnProgress
 
 Format = Literal["csv", "label-studio"]
@@ -73,7 +73,7 @@ def next_file(
         raise ValueError(f"unknown format {format!r}; choose from {', '.join(FORMATS)}")
     files = (out, configuration_path(out)) if format == "label-studio" else (out,)
     for path in files:
-        check_output(path, overwrite=overwrite, inputs=run_inputs(model.run))
+        check_output(path, overwrite=overwrite, inputs=files_of_run(model))
     data, source = read_training_data(model, root=root, progress=on_reading)
     require_labels(data, source)
     for path in files:

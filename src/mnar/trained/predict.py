@@ -18,7 +18,8 @@ from mnar.run.file_names import MODEL
 from mnar.trained.class_mix import ClassMix, Prior
 from mnar.trained.model import TrainedModel
 from mnar.trained.predictor import predicted_blocks
-from mnar.trained.result_file import check_output, result_file, run_inputs, source_fingerprint
+from mnar.trained.result_file import check_output, result_file, source_fingerprint
+from mnar.trained.training_data import files_of_run
 
 OnRows = Callable[[int, int | None], None]  # called with the number of finished rows and their total, if it is known
 
@@ -56,7 +57,7 @@ def predict_file(
             f"--top is {top}; the model has {len(names)} classes, so choose a number from 1 to {len(names)}"
         )
     prior_file = Path(prior) if isinstance(prior, str | Path) else None
-    check_output(out, overwrite=overwrite, inputs=[source, features, prior_file, *run_inputs(model.run)])
+    check_output(out, overwrite=overwrite, inputs=[source, features, prior_file, *files_of_run(model)])
     mix, samples = model.class_mix(prior), model.open(source, id=id, features=features)
     labels = [safe_cell(name) for name in names]
     header = ["row", samples.id_name or "sample", "label", "confidence"]

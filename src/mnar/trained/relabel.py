@@ -21,8 +21,8 @@ from mnar.trained.class_mix import ClassMix, Prior
 from mnar.trained.model import TrainedModel
 from mnar.trained.predict import OnRows, command_identity, sample_columns
 from mnar.trained.predictor import predicted_blocks
-from mnar.trained.result_file import check_output, result_file, run_inputs
-from mnar.trained.training_data import changes_since_training, read_training_data, require_labels
+from mnar.trained.result_file import check_output, result_file
+from mnar.trained.training_data import changes_since_training, files_of_run, read_training_data, require_labels
 from mnar.types import OnProgress
 
 HEADER = ["label", "confidence", "second", "margin", "decision"]
@@ -62,7 +62,7 @@ def relabel_file(
     precision    the share of right labels that is wanted among the accepted labels of each class
     """
     prior_file = Path(prior) if isinstance(prior, str | Path) else None
-    check_output(out, overwrite=overwrite, inputs=[source, features, prior_file, *run_inputs(model.run)])
+    check_output(out, overwrite=overwrite, inputs=[source, features, prior_file, *files_of_run(model)])
     held_out = _held_out(model)
     samples, place = _pool(model, source, root, id, features, on_reading)
     check_output(out, overwrite=overwrite, inputs=[place])

@@ -107,11 +107,6 @@ def check_output(out: Path, *, overwrite: bool, inputs: Iterable[Path | None] = 
         raise FileExistsError(f"{out} exists; choose another --out, or replace the file with --overwrite")
 
 
-def run_inputs(run: Path) -> list[Path]:
-    """Return the files of a run folder, except tables that a user may replace."""
-    return [path for path in run.iterdir() if path.is_file() and path.suffix.lower() != ".csv"]
-
-
 def source_fingerprint(source: Path) -> str:
     """Return a text that changes if the data change: sizes, names, and checksums of files."""
     if source.is_dir():

@@ -20,6 +20,14 @@ from mnar.trained.model import TrainedModel
 from mnar.types import OnProgress
 
 
+def files_of_run(model: TrainedModel) -> list[Path]:
+    """Return the training data and the files in the run folder, except tables that a user may replace."""
+    sources = [Path(read_portfolio_config(model.run).source)] if is_portfolio_run(model.run) else []
+    if not sources and (root := RunFolder(model.run).config().dataset.options.get("root")) is not None:
+        sources = [Path(root)]
+    return [*sources, *(path for path in model.run.iterdir() if path.is_file() and path.suffix.lower() != ".csv")]
+
+
 def read_training_data(
     model: TrainedModel, *, root: Path | None = None, progress: OnProgress | None = None
 ) -> tuple[PartlyLabeled, Path]:
