@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write `content` to `path` so that the file is complete at every moment, even after a power cut.
+
+    `writing_atomically` writes a content that is not in memory as a whole.
+    """
+    with writing_atomically(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that replaces `path` at the end of the `with` block. After an error, `path` is as before.
 
     The content goes to a temporary file beside `path`, is flushed to the disk, and replaces `path` by a rename.
     """
     temporary = path.with_name(path.name + ".part")
     try:
         with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None  # the error of a full disk does not name the file
+        # the error of a full disk does not name the file
+        if error.errno is not None and error.filename in (None, str(temporary)):
+            error.filename, error.filename2 = str(path), None
         raise
     finally:
         temporary.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from mnar.own_data.defaults import default_sections
 from mnar.own_data.in_memory import keep_random_state, network_probs, train_in_memory
 from mnar.own_data.portfolio.member import Arrays, Floats, Inputs, Samples
 from mnar.recipes import configure
+from mnar.run.model_file import data_without_samples
 from mnar.types import DataSet
 
 GUIDANCE = "simpro"  # it estimates the class distribution of the pool, and its network predicts balanced probabilities
@@ -46,17 +47,14 @@ class Network:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         config = RunConfig.from_yaml(bytes(arrays["config"]).decode())
-        shape = tuple(arrays["shape"].tolist())
-        no_samples = torch.zeros((0, *shape), dtype=torch.uint8 if len(shape) == 3 else torch.float32)
-        no_labels = torch.zeros(0, dtype=torch.int64)
-        data = DataSet(
-            no_samples,
-            no_labels,
-            no_samples,
-            no_labels,
-            _class_names(arrays["num_classes"].item()),
-            tuple(arrays["mean"].tolist()),
-            tuple(arrays["std"].tolist()),
+        data = data_without_samples(
+            {
+                "input_shape": arrays["shape"].tolist(),
+                "class_names": list(_class_names(arrays["num_classes"].item())),
+                "mean": arrays["mean"].tolist(),
+                "std": arrays["std"].tolist(),
+                "encoding": None,
+            }
         )
         weights = {name.removeprefix("weights."): a for name, a in arrays.items() if name.startswith("weights.")}
         return cls(config, data, weights)

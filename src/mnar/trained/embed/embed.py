@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from mnar.atomic_write import flush_folder
+from mnar.atomic_write import writing_atomically
 from mnar.trained.embed.network import USER_ERRORS, make_network, problem_of, without_downloads
 from mnar.trained.embed.outputs import features_function, rows_of
 from mnar.trained.embed.record import (
@@ -144,29 +143,18 @@ def _write_rows(out: Path, batches: Iterator[npt.NDArray[np.float32]], num_rows:
     The rows are written one after another, and not through a memory map: on a full disk, a memory map would end the
     process without a message.
     """
-    part = out.with_name(f"{out.name}.part")
     num_columns = 0
-    try:
-        with part.open("wb") as file:
-            for rows in batches:
-                if file.tell() == 0:
-                    num_columns = rows.shape[1]
-                    header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, num_columns)}
-                    np.lib.format.write_array_header_1_0(file, header)
-                if rows.shape[1] != num_columns:
-                    raise ValueError(
-                        f"the network returns {num_columns} features for some samples and {rows.shape[1]} for others; "
-                        "the number must not depend on the sample"
-                    )
-                file.write(np.ascontiguousarray(rows, "<f4").tobytes())
-            file.flush()
-            os.fsync(file.fileno())
+    with writing_atomically(out) as file:
+        for rows in batches:
+            if file.tell() == 0:
+                num_columns = rows.shape[1]
+                header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, num_columns)}
+                np.lib.format.write_array_header_1_0(file, header)
+            if rows.shape[1] != num_columns:
+                raise ValueError(
+                    f"the network returns {num_columns} features for some samples and {rows.shape[1]} for others; "
+                    "the number must not depend on the sample"
+                )
+            file.write(np.ascontiguousarray(rows, "<f4").tobytes())
         record_path(out).unlink(missing_ok=True)  # the record of an earlier file does not belong to the new file
-        part.replace(out)
-    except OSError as error:
-        error.filename, error.filename2 = str(out), None  # the error of a full disk does not name the file
-        raise
-    finally:
-        part.unlink(missing_ok=True)
-    flush_folder(out.absolute().parent)
     return num_columns

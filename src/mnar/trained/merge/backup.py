@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from mnar.atomic_write import flush_folder
+from mnar.atomic_write import flush_folder, writing_atomically
 
 BACKUP_NAME = re.compile(r"(.+)\.bak-\d+(\.json)?")  # of `free_backup`; the first group is the name of the data
 
@@ -39,21 +39,12 @@ def replacing(path: Path, backup: Path) -> Iterator[IO[bytes]]:
     was and there is no backup.
     """
     path = path.resolve()  # a link stays a link
-    new = path.with_name(f"{path.name}.part")
-    try:
-        with new.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        shutil.copymode(path, new)
+    with writing_atomically(path) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())  # before the backup: on a full disk, there is none
+        shutil.copymode(path, file.name)
         copy_to_new_file(path, backup)
-        new.replace(path)
-    except OSError as error:
-        error.filename, error.filename2 = error.filename or str(path), None  # the error of a full disk names no file
-        raise
-    finally:
-        new.unlink(missing_ok=True)
-    flush_folder(path.parent)
 
 
 def copy_to_new_file(path: Path, copy: Path) -> None:
