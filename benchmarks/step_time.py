@@ -2,11 +2,13 @@
 
     python benchmarks/step_time.py                                # WRN-28-2, 64 + 448 + 448, PRG against no guidance
     python benchmarks/step_time.py --width 8 --methods fixmatch+prg                    # WRN-28-8
+    python benchmarks/step_time.py --dataset mini_imagenet --methods fixmatch+prg      # ResNet-18, images of 84x84
     python benchmarks/step_time.py --methods fixmatch flexmatch simmatch comatch@288   # with 288 unlabelled images
+    python benchmarks/step_time.py --methods fixmatch+prg fixmatch+prg:learner.weak_gradient=false
     python benchmarks/step_time.py --set engine.fused=false       # torch.compile's batch-norm kernels instead of ours
     python benchmarks/step_time.py --device cpu --steps 3 --dataset digits
 
-Images are random bytes of CIFAR's shape: what a step costs does not depend on what is in them.
+Images are random bytes, because the time of a step does not depend on the content of the images.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from torch import Tensor  # noqa: E402
 from mnar.recipes import configure  # noqa: E402
 from mnar.run.assemble import load_data, make_split, make_trainer  # noqa: E402
 from mnar.training.trainer import Trainer  # noqa: E402
-from mnar.types import DataSet  # noqa: E402
+from mnar.types import DataSet, Rows, Samples  # noqa: E402
 
 KINDS = {  # by a word in a kernel's name, the first that fits
     "convolution": ("correlate", "weight_gradient", "xmma", "cudnn", "cutlass", "memcpy32_post"),
@@ -42,21 +44,28 @@ KINDS = {  # by a word in a kernel's name, the first that fits
 }
 
 
-def random_images(num_classes: int) -> DataSet:
+# Data sets that are replaced by random images: number of classes, images and pixels per side.
+RANDOM_IMAGES = {"cifar10": (10, 60_000, 32), "cifar100": (100, 60_000, 32), "mini_imagenet": (100, 60_000, 84)}
+
+
+def random_images(num_classes: int, num_images: int, side: int) -> DataSet:
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (60_000, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    targets = torch.arange(60_000) % num_classes
+    images = torch.randint(0, 256, (num_images, 3, side, side), dtype=torch.uint8, generator=generator)
+    targets = torch.arange(num_images) % num_classes
     names = tuple(str(c) for c in range(num_classes))
-    return DataSet(images[:50_000], targets[:50_000], images[50_000:], targets[50_000:], names, (0.5,) * 3, (0.25,) * 3)
+    test = slice(0, num_images // 6)
+    train = slice(num_images // 6, num_images)
+    return DataSet(images[train], targets[train], images[test], targets[test], names, (0.5,) * 3, (0.25,) * 3)
 
 
 class Bench:
-    """A trainer that takes timed steps of a method, e.g. "fixmatch+prg@448"."""
+    """A trainer that takes timed steps of a method, e.g. "fixmatch+prg@448:learner.weak_gradient=false"."""
 
     def __init__(self, method: str, arguments: argparse.Namespace) -> None:
-        names, _, batch_unlabeled = method.partition("@")
+        method_and_batch, _, options = method.partition(":")
+        names, _, batch_unlabeled = method_and_batch.partition("@")
         learner, _, guidance = names.partition("+")
-        settings = [f"engine.device={arguments.device}", *arguments.set]
+        settings = [f"engine.device={arguments.device}", *arguments.set, *filter(None, options.split(","))]
         if arguments.width:
             settings.append(f"model.width={arguments.width}")
         if batch_unlabeled:
@@ -64,9 +73,8 @@ class Bench:
         config = configure(
             dataset=arguments.dataset, learner=learner, guidance=guidance or None, settings=settings, seed=1
         )
-        synthetic = {"cifar10": 10, "cifar100": 100}
-        on_disk = arguments.dataset not in synthetic
-        data = load_data(config) if on_disk else random_images(synthetic[arguments.dataset])
+        is_random = arguments.dataset in RANDOM_IMAGES
+        data = random_images(*RANDOM_IMAGES[arguments.dataset]) if is_random else load_data(config)
         self.method = method
         self.trainer: Trainer = make_trainer(config, data, make_split(config, data))
         self.trainer.warm_up()
@@ -84,8 +92,8 @@ class Bench:
         counted, model = [], self.trainer.model
         features = model.features
 
-        def counting(x: Tensor) -> Tensor:
-            counted.append(len(x))
+        def counting(x: Samples) -> Tensor:
+            counted.append(sum(map(len, x)) if isinstance(x, Rows) else len(x))
             return features(x)
 
         model.features = counting  # type: ignore[method-assign]

@@ -146,7 +146,8 @@ def test_a_preset_has_its_own_defaults_which_can_be_changed() -> None:
 
 
 def test_a_parameter_that_the_assembler_supplies_is_not_an_option() -> None:
-    assert set(options_of("learner", TABLES["learner"]["fixmatch"])) == {"threshold", "unlabeled_weight"}
+    of_fixmatch = {"threshold", "unlabeled_weight", "weak_gradient"}
+    assert set(options_of("learner", TABLES["learner"]["fixmatch"])) == of_fixmatch
     assert set(options_of("protocol", TABLES["protocol"]["cadr"])) == {"gamma", "rounding"}
     assert set(options_of("split", SECTIONS["split"])) == {"include_labeled"}
     assert {"mean", "std"}.isdisjoint(options_of("augment", SECTIONS["augment"]))
@@ -197,7 +198,8 @@ def test_a_parameter_that_is_supplied_in_one_section_can_be_an_option_in_another
         ("train", {"iterations": 0}, r"train\.iterations is 0; it must be at least 1"),
         ("train", {"lr": -0.1}, r"train\.lr is -0\.1; it must lie in"),
         ("train", {"momentum": 1.0}, r"train\.momentum is 1\.0; it must lie in"),
-        ("train", {"ema": "often"}, r"train\.ema is 'often'; expected a number"),
+        ("train", {"ema": "often"}, r"train\.ema is 'often'; expected a number or 'auto'"),
+        ("schedule", 3, "schedule is 3; expected text"),
         ("seed", -1, "seed is -1; choose one from 0"),
         ("seed", "one", "seed is 'one'; expected a whole number"),
         ("colour", {}, r"unknown section: 'colour'; choose from \[.*'train'"),

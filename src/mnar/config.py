@@ -29,6 +29,7 @@ from mnar.training.options import EngineOptions, TrainOptions
 Options = dict[str, Any]
 IDLE_GUIDANCES = ("none", "tracking")  # these change no pseudo-label
 OWN_DATA = "own_data"  # the data set that reads the user's own files
+PUBLISHED = "published"  # the schedule of a recipe's paper, see recipes/schedules.py
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class RunConfig:
     train: TrainOptions
     engine: EngineOptions
     seed: int
+    schedule: str = PUBLISHED  # the name of the schedule whose options `train` contains
 
     @classmethod
     def from_dict(cls, sections: Mapping[str, Any]) -> RunConfig:
@@ -117,6 +119,7 @@ class RunConfig:
         seed = convert(sections.get("seed", 1), int, "seed")
         if not 0 <= seed < 2**63:
             raise ValueError(f"seed is {seed}; choose one from 0 to 2^63 - 1")
+        schedule = convert(sections.get("schedule", PUBLISHED), str, "schedule")
         return cls(
             **chosen,
             split=options["split"],
@@ -124,6 +127,7 @@ class RunConfig:
             train=TrainOptions(**options["train"]),
             engine=EngineOptions(**options["engine"]),
             seed=seed,
+            schedule=schedule,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,6 +139,7 @@ class RunConfig:
             "train": dataclasses.asdict(self.train),
             "engine": dataclasses.asdict(self.engine),
             "seed": self.seed,
+            **({} if self.schedule == PUBLISHED else {"schedule": self.schedule}),  # as in files of earlier versions
         }
 
     @classmethod
@@ -149,7 +154,9 @@ class RunConfig:
 
     def differences(self, other: RunConfig) -> list[str]:
         """The options in which two configurations differ, e.g. ["train.lr: 0.03 and 0.01"]."""
-        mine, theirs = settings_of(_plain(self.to_dict())), settings_of(_plain(other.to_dict()))
+        mine, theirs = (
+            settings_of(_plain({**config.to_dict(), "schedule": config.schedule})) for config in (self, other)
+        )
         return [f"{n}: {mine.get(n)} and {theirs.get(n)}" for n in {**mine, **theirs} if mine.get(n) != theirs.get(n)]
 
     def with_engine(self, settings: Iterable[str]) -> RunConfig:
@@ -347,5 +354,9 @@ def _plain(value: Any) -> Any:
 
 
 def _type_name(hint: Any) -> str:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(map(_type_name, typing.get_args(hint)))
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
     return names.get(hint, str(hint).replace("typing.", ""))

@@ -51,6 +51,17 @@ class Batch(NamedTuple):
     u_index: Tensor  # rows of these samples in the unlabelled set
 
 
+class Rows(NamedTuple):
+    """Samples in two parts that a network processes together. Gradients flow through the trained rows only."""
+
+    trained: Tensor
+    observed: Tensor
+
+
+# The input of a network and of its layers: samples that all have a gradient, or `Rows`.
+Samples = Tensor | Rows
+
+
 class Step(NamedTuple):
     """The output of a learner for one batch: the loss and values for the log."""
 

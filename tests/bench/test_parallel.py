@@ -124,7 +124,7 @@ class Script:
     def running(self) -> list[ScriptedProcess]:
         return [process for process in self.processes if not process.has_ended()]
 
-    def start(self, function: Callable[..., None], config: RunConfig, path: Path, until: float | None) -> Any:
+    def start(self, function: Callable[..., None], config: RunConfig, path: Path, until: float | None, *_: Any) -> Any:
         now = self.clock.now
         self.turns.append(Turn(path, None if until is None else until - now, len(self.running)))
         if outcomes := self.outcomes.get(path):

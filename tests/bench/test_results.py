@@ -17,7 +17,7 @@ from rich.table import Table
 
 from mnar.bench import Bench, Cell, RunResult
 from mnar.bench.result_files import write_results
-from mnar.bench.rows import AFTER_A_FAILURE, circumstances, headings, notes, row
+from mnar.bench.rows import AFTER_A_FAILURE, SCHEDULE, circumstances, headings, how_to_read, notes, row
 from mnar.recipes import RECIPES, TITLES
 from mnar.terminal.bench_table import shown, terminal_tables
 from mnar.training.evaluation import BEST, FINAL, headline_figures
@@ -69,6 +69,7 @@ def test_mean_and_sd_over_seeds_are_those_of_the_headlines(bench: Bench) -> None
     assert row(done) == {
         "setting": "cadr-g20",
         "method": "fixmatch",
+        "schedule": "–",
         "accuracy": "89.5 ± 2.2",
         "paper_accuracy": "–",
         "geometric_mean": "44.8 ± 1.1",
@@ -129,10 +130,38 @@ def markdown_rows(text: str) -> list[list[str]]:
 def test_markdown_and_html_hold_the_same_rows_as_the_terminal(bench: Bench) -> None:
     cells = bench.cells()
     texts = written(cells, bench.folder)
-    rows = [[*headings().values()], *([*row(cell).values()] for cell in cells)]
+    lines = [headings(), *map(row, cells)]
+    rows = [[value for column, value in line.items() if column != SCHEDULE] for line in lines]  # all are published
     assert markdown_rows(texts["md"]) == rows
     shown = [[value for i, value in enumerate(line) if i not in (0, 3, 5)] for line in rows]  # nothing of the paper's
     assert Tables(texts["html"]).rows == [shown[0], [rows[1][0]], *shown[1:]], "below their setting"
+
+
+def test_a_schedule_other_than_the_published_one_is_named_beside_the_papers_figures(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [RECIPE, OTHER], seeds=(1,), iterations=80, schedule="fast", settings=TINY)
+    for folder, config in bench.configs.items():
+        make_up(folder, config, evaluations(0.9))
+    cells = bench.cells()
+    texts = written(cells, bench.folder)
+    headings_in_markdown, *rows = markdown_rows(texts["md"])
+    assert [line[headings_in_markdown.index("schedule")] for line in rows] == ["fast", "fast"]
+    assert "fast" in [value for line in Tables(texts["html"]).rows for value in line]
+    assert [line["schedule"] for line in csv.DictReader(io.StringIO(texts["csv"]))] == ["fast", "fast"]
+    assert [entry["schedules"] for entry in json.loads(texts["json"])["cells"]] == [["fast"], ["fast"]]
+    assert [run["schedule"] for run in json.loads(texts["json"])["cells"][0]["runs"]] == ["fast"]
+    assert circumstances(cells).startswith("schedule: fast; steps: 80")
+    assert "The paper's figures belong to the published schedule." in how_to_read(cells)
+    assert "schedule" in printed(shown(cells, 200), 200)
+    same_folder = Bench(tmp_path, [RECIPE], seeds=(1,), iterations=80, settings=TINY).cells()
+    assert "schedule: fast and published" in same_folder[0].failures[1]
+    assert [cell.schedules for cell in Bench.existing(tmp_path).cells()] == [["fast"], ["fast"]]
+
+
+def test_runs_with_the_published_schedule_have_no_column_of_schedules(bench: Bench) -> None:
+    texts = written(bench.cells(), bench.folder)
+    assert "schedule" not in markdown_rows(texts["md"])[0]
+    assert "schedule" not in circumstances(bench.cells()) + how_to_read(bench.cells()) + texts["html"]
+    assert {line["schedule"] for line in csv.DictReader(io.StringIO(texts["csv"]))} == {"published"}
 
 
 def test_csv_parses_and_holds_the_figures_of_the_json_in_per_cent(bench: Bench) -> None:
@@ -159,9 +188,10 @@ def test_json_has_every_run(bench: Bench) -> None:
     assert [run["seed"] for run in entry["runs"]] == list(SEEDS)
     accuracies = [run["ours_percent"]["accuracy_median_last_20"] for run in entry["runs"]]
     assert accuracies == pytest.approx([100 * accuracy for accuracy in ACCURACIES.values()]), "as those of the cell"
+    assert {run["schedule"] for run in entry["runs"]} == {"published"}
     assert [run["minutes"] for run in entry["runs"]] == [1.0, 2.0, 3.0]
     others = {"seed", "step", "iterations", "is_done", "is_short", "minutes", "images_per_second", "device", "commit"}
-    assert entry["runs"][0].keys() == {*others, "ours_percent"}
+    assert entry["runs"][0].keys() == {*others, "schedule", "ours_percent"}
     assert entry["runs"][0]["ours_percent"].keys() <= {*headline_figures()}
     assert {(run["step"], run["iterations"], run["is_done"], run["device"]) for run in entry["runs"]} == {
         (80, 80, True, "a machine")
@@ -331,6 +361,7 @@ def widest(name: str) -> Cell:
             device="",
             commit="",
             is_short=False,
+            schedule="fast",
         )
         for seed, figure in ((1, 0.85), (2, 0.55))
     )

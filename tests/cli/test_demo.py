@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
 from mnar.bench import demo, parallel
-from mnar.bench.child_process import ChildProcess
 from mnar.run.folder import RunFolder
 from tests.support.command import Mnar, stop_as_ctrl_c_does, stop_as_kill_does, wait_for
-from tests.support.together import train_together
 
 
 @pytest.mark.slow
@@ -23,9 +20,6 @@ def test_a_demo_that_was_stopped_twice_continues_and_compares_four_methods(
     mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("demo", "--seeds", "1", "--iterations", "80", "--out", "demo")
-    # The processes draw no report of their run, which takes seconds.
-    without_report = partial(ChildProcess, train_together, None)
-    monkeypatch.setattr(parallel, "ChildProcess", lambda work, *arguments: without_report(*arguments))
 
     def evaluations() -> int:
         return sum(len(RunFolder(run).evaluations()) for run in tmp_path.glob("demo/*-seed1"))
@@ -58,6 +52,7 @@ def test_a_demo_that_was_stopped_twice_continues_and_compares_four_methods(
         assert re.search(row, changes, re.MULTILINE), method
     assert "data:image/svg+xml" in (tmp_path / "demo/report.html").read_text()
     assert len([path for path in (tmp_path / "demo").iterdir() if path.is_dir()]) == 4
+    assert list(tmp_path.glob("demo/*/report.html")) == [], "one report shows all runs"
 
     again = mnar("demo", "--seeds", 1, "--iterations", 9, "--out", "demo")
     assert again.code == 1

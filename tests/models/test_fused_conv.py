@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mnar.models.convolution import Convolution3x3
+from mnar.models.convolution import Convolution, _Convolve
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -31,7 +31,8 @@ def assert_equal_to_float64(shape: tuple[int, int, int, int], num_out: int, dtyp
     x.requires_grad_(num_in >= 16)
     exact_x, exact_weight = x.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
 
-    y, exact_y = fused_conv.convolve(x, weight), F.conv2d(exact_x, exact_weight, padding=1)
+    operation = fused_conv.TritonConvolution(weight.detach(), dtype)
+    y, exact_y = _Convolve.apply(x, None, weight, operation)[0], F.conv2d(exact_x, exact_weight, padding=1)
     grad = torch.randn(y.shape, device=DEVICE).to(dtype)
     y.backward(grad)
     exact_y.backward(grad.double())
@@ -70,7 +71,7 @@ def test_a_fused_convolution_on_a_gpu_equals_float64_within_bfloat16_rounding(
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
 def test_the_module_takes_the_kernels_under_autocast_and_the_library_elsewhere() -> None:
-    layer = Convolution3x3(16, 32).cuda()
+    layer = Convolution(16, 32, 3).cuda()
     x = torch.randn(2, 16, 8, 8, device="cuda").contiguous(memory_format=torch.channels_last)
     assert not layer._can_fuse(x)
     with torch.autocast("cuda", torch.bfloat16):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mnar.report import Spread, by_setting, how_fast, over_runs, summary
-from mnar.report.tables import is_short, run_rows, settings
+from mnar.report.tables import about_schedules, is_short, run_rows, settings
 from mnar.run.reader import read_run, read_runs
 from mnar.training.evaluation import ACCURACY, BEST, FINAL
 from tests.report.drawn import methods_of
@@ -25,6 +25,21 @@ def test_summary_equals_means_and_deviations_computed_by_hand() -> None:
     assert row.headline["geometric_mean"].mean == pytest.approx((0.85 + 0.75) / 2)
     assert row.headline["balanced_accuracy"].mean == pytest.approx((0.9 + 0.5) / 2), "the recalls of both classes"
     assert "macro_f1" not in row.headline, "the runs have no precision"
+
+
+def test_the_schedules_of_runs_are_named_unless_all_are_published() -> None:
+    runs = [run_with("fixmatch", "prg", accuracy=[0.5], seed=seed) for seed in (1, 2, 3)]
+    assert about_schedules(runs) == ""
+    for run in runs[:2]:
+        run.config["schedule"] = "fast"
+    assert about_schedules(runs).startswith("Training schedules: fast (2 runs), published (1 run). ")
+    assert [row.method for row in summary(runs)] == ["fixmatch + prg (schedule=fast)", "fixmatch + prg"]
+
+
+def test_runs_of_earlier_versions_have_the_method_of_runs_with_the_later_options() -> None:
+    old, new = (run_with("fixmatch", "prg", accuracy=[0.5], seed=seed) for seed in (1, 2))
+    new.config["train"] |= {"batch_stages": [1.0], "labeled_view": "auto"}
+    assert [(row.method, row.num_runs) for row in summary([old, new])] == [("fixmatch + prg", 2)]
 
 
 def test_runs_are_summarised_by_the_figures_that_all_of_them_have() -> None:

@@ -44,7 +44,7 @@ def test_a_learner_on_a_pretrained_encoder_keeps_its_rate() -> None:
 @pytest.mark.parametrize("batch_unlabeled", [0, 448])
 def test_the_test_takes_at_most_a_twentieth_of_the_samples(iterations: int, batch_unlabeled: int) -> None:
     options = TrainOptions(iterations=iterations, batch_labeled=32)
-    steps = num_test_steps(options, 32 + batch_unlabeled)
+    steps = num_test_steps(options, iterations * (32 + batch_unlabeled))
     assert steps <= NUM_STEPS
     assert steps * 32 <= 0.05 * iterations * (32 + batch_unlabeled)
     assert (steps >= FEWEST_STEPS) == (iterations * (32 + batch_unlabeled) >= 600 * 32)

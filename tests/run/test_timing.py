@@ -34,6 +34,16 @@ def test_an_estimate_is_the_time_per_step_times_the_steps_left_without_the_slow_
     assert given[first] == pytest.approx(0.5 * (1000 - first))
 
 
+def test_an_estimate_of_batches_that_grow_counts_samples_and_not_steps() -> None:
+    now = 0.0
+    # The first 50 of 100 steps process one sample each, the others four.
+    estimate = Estimate(100, 0, lambda step: step + 3 * max(0, step - 50), clock=lambda: now)
+    for step in range(1, 8):
+        now += 1.0
+        seconds = estimate.seconds_left(step)
+    assert seconds == pytest.approx(43 + 4 * 50)  # a second per sample
+
+
 def test_fast_steps_are_timed_for_two_seconds() -> None:
     now = 0.0
     estimate = Estimate(10_000, 0, clock=lambda: now)

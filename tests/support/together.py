@@ -9,9 +9,10 @@ from mnar.bench import parallel
 from mnar.config import RunConfig
 
 
-def train_together(begin: Barrier | None, config: RunConfig, path: Path, until: float | None) -> None:
+def train_together(
+    begin: Barrier | None, config: RunConfig, path: Path, until: float | None, with_report: bool
+) -> None:
     """Train a run as `mnar.bench.parallel` does, once all processes that share `begin` are there."""
-    parallel.write_run_report = lambda folder: None  # type: ignore[attr-defined]
     if begin is not None:
         begin.wait()
-    parallel.train_one(config, path, until)
+    parallel.train_one(config, path, until, with_report=False)

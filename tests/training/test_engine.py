@@ -16,7 +16,7 @@ from mnar.guidances import GUIDANCES, PRG
 from mnar.learners import LEARNERS, FixMatch
 from mnar.models import MLP, Classifier, SmallCNN, WideResNet
 from mnar.models.batch_norm import BatchNormLeakyReLU
-from mnar.models.convolution import Convolution3x3
+from mnar.models.convolution import Convolution
 from mnar.protocols import cadr, split
 from mnar.recipes import configure
 from mnar.run import checkpoint
@@ -68,6 +68,8 @@ def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine can be made as on a GPU; whatever it switches globally is put back."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", needs_a_number)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Imagined")
     for name in ("benchmark", "allow_tf32"):
         monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
 
@@ -83,6 +85,23 @@ def test_our_kernels_are_chosen_on_a_gpu_only_where_triton_is(monkeypatch: pytes
             Engine(EngineOptions(fused=True))
 
 
+@pytest.mark.usefixtures("as_if_on_a_gpu")
+@pytest.mark.parametrize("capability", [(7, 0), (7, 5)])
+def test_a_gpu_without_the_instructions_of_our_kernels_falls_back_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, capability: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(mnar.training.engine, "TRITON_IS_INSTALLED", True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    engine = Engine(EngineOptions())
+    is_new_enough = capability == (7, 5)
+    assert (engine.fused, engine.fused_views) == (is_new_enough, is_new_enough)
+    told = [str(warning.message) for warning in recwarn if "Triton" in str(warning.message)]
+    assert len(told) == (0 if is_new_enough else 1)
+    if told:
+        assert "the GPU Imagined has compute capability 7.0" in told[0]
+        assert "engine.fused=false" in told[0]
+
+
 @pytest.mark.parametrize(
     ("model", "ours"),
     [(WideResNet((3, 16, 16), 10, depth=10, width=1), True), (MLP((5,), 3), False), (SmallCNN((1, 8, 8), 10), False)],
@@ -91,10 +110,11 @@ def test_our_kernels_are_chosen_on_a_gpu_only_where_triton_is(monkeypatch: pytes
 def test_a_model_without_our_layers_is_left_to_the_compiler(model: Classifier, ours: bool) -> None:
     for wanted in (False, True):
         engine = Engine(EngineOptions(device="cpu"))
-        engine.fused = wanted  # as on a GPU
+        engine.fused = engine.fused_views = wanted  # as on a GPU
         engine.place(model)
         assert engine.fused == (wanted and ours)
-        layers = [m for m in model.modules() if isinstance(m, Convolution3x3 | BatchNormLeakyReLU)]
+        assert engine.fused_views == wanted, "the views do not depend on the model"
+        layers = [m for m in model.modules() if isinstance(m, Convolution | BatchNormLeakyReLU)]
         assert {layer.fused for layer in layers} == ({wanted} if ours else set())
 
 

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import copy
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from mnar.models import MLP, Classifier
+from mnar.models import MLP, Classifier, WideResNet
 from mnar.models.batch_norm import BatchNormLeakyReLU
-from mnar.training.optimizer import Average, cosine, make_optimizer
+from mnar.training.optimizer import Average, make_optimizer
+from mnar.training.sgd import SGD
+from mnar.types import Samples
 from tests.support.equality import assert_same
-
-FIXTURES = json.loads((Path(__file__).parents[1] / "fixtures" / "published_numbers.json").read_text())
 
 
 class SmallNet(Classifier):
@@ -22,7 +25,7 @@ class SmallNet(Classifier):
         super().__init__(4, 2)
         self.layer, self.norm = nn.Linear(3, 4), norm
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x: Samples) -> Tensor:
         features: Tensor = self.norm(self.layer(x))
         return features
 
@@ -77,7 +80,7 @@ def test_four_steps_equal_the_formula_with_a_learning_rate_that_moves(kind: str,
 
 
 def test_an_unknown_optimiser_is_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"unknown train\.optimizer 'lion'; choose sgd, adam or rmsprop"):
+    with pytest.raises(ValueError, match=r"unknown train\.optimizer 'lion'; choose sgd, adam, rmsprop or muon"):
         make_optimizer("lion", make_model(), lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.0)
 
 
@@ -112,12 +115,6 @@ def test_frozen_parameters_are_left_alone() -> None:
     assert trained == set(model.parameters()) - frozen
 
 
-@pytest.mark.parametrize(("at", "lr"), FIXTURES["baselines"]["lr"].items())
-def test_cosine_gives_the_learning_rates_of_the_fixtures(at: str, lr: float) -> None:
-    progress = torch.tensor(float(at.rstrip("%")) / 100, dtype=torch.float64)
-    assert 0.03 * cosine(progress).item() == pytest.approx(lr, rel=1e-12)
-
-
 def test_average_is_the_exponential_one_and_copies_batch_norm_statistics() -> None:
     model = make_model()
     average = Average(model, decay=0.9)
@@ -134,6 +131,26 @@ def test_average_is_the_exponential_one_and_copies_batch_norm_statistics() -> No
     assert {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"} == set(buffers)
     for name, buffer in average.model.named_buffers():
         assert torch.equal(buffer, buffers[name])
+
+
+class CopiedTypes(TorchDispatchMode):
+    """Keeps the data types of each list of tensors that is copied."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lists: list[set[torch.dtype]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._foreach_copy_.default:
+            self.lists.append({tensor.dtype for tensor in args[1]})
+        return func(*args, **(kwargs or {}))
+
+
+def test_average_copies_buffers_of_each_type_at_once_since_a_gpu_copies_mixed_lists_one_by_one() -> None:
+    average = Average(WideResNet((3, 8, 8), 2, depth=10, width=1), decay=0.9)
+    with CopiedTypes() as copied:
+        average.update()
+    assert sorted(copied.lists, key=str) == [{torch.float32}, {torch.int64}]
 
 
 def test_average_of_a_model_without_buffers_is_the_exponential_one() -> None:
@@ -176,3 +193,51 @@ def test_average_restarted_is_the_model_as_it_is_now_and_averages_from_there() -
     average.update()
     torch.testing.assert_close(average.model.head.weight, before + 0.1)
     assert [tensor.data_ptr() for tensor in average.model.state_dict().values()] == addresses, "in place"
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_sgd_equals_that_of_torch_bit_for_bit_and_reads_its_state(momentum: float) -> None:
+    torch.manual_seed(0)
+    ours, theirs = [torch.randn(7, 3).requires_grad_(), torch.randn(5).requires_grad_()], []
+    theirs = [p.detach().clone().requires_grad_() for p in ours]
+    lr = torch.tensor(0.1)
+
+    def groups(parameters: list[torch.Tensor]) -> list[dict[str, object]]:
+        return [{"params": parameters[:1], "weight_decay": 0.01}, {"params": parameters[1:], "weight_decay": 0.0}]
+
+    options = {"lr": lr, "momentum": momentum}
+    sgd, reference = (
+        SGD(groups(ours), **options),
+        torch.optim.SGD(groups(theirs), nesterov=momentum > 0, fused=True, **options),
+    )
+    for step in range(12):
+        lr.fill_(0.1 / (1 + step))
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine) if step > 2 or mine.ndim > 1 else None  # one parameter joins later
+            other.grad = None if mine.grad is None else mine.grad.clone()
+        sgd.step()
+        reference.step()
+        if step == 6:
+            saved = copy.deepcopy(reference.state_dict())
+            sgd.load_state_dict(saved)
+            for group in sgd.param_groups:
+                group["lr"] = lr
+        for mine, other in zip(ours, theirs, strict=True):
+            assert torch.equal(mine, other)
+
+
+def test_training_does_not_import_the_compiler() -> None:
+    code = """
+import sys, torch
+from mnar.models import MLP
+from mnar.training.optimizer import make_optimizer
+for kind in ("sgd", "muon"):
+    model = MLP((4,), 3)
+    optimizer = make_optimizer(kind, model, lr=torch.tensor(0.1), momentum=0.9, weight_decay=0.1)
+    model(torch.randn(5, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -210,6 +210,52 @@ def test_a_step_with_warm_up_and_clipping_never_waits_for_the_device(trainer_of:
             trainer.step()
 
 
+@pytest.mark.parametrize("schedule", ["cosine_to_zero", "linear"])
+def test_a_step_of_a_schedule_that_ends_at_zero_never_waits_for_the_device(
+    trainer_of: MakeTrainer, schedule: str
+) -> None:
+    trainer = trainer_of(f"train.schedule={schedule}", "train.labeled_view=strong")
+    for step in range(3):
+        trainer.loader.seek(step)
+        with NoHostSync():
+            trainer.step()
+
+
+@pytest.mark.parametrize(
+    ("learner", "chosen", "view"),
+    [
+        ("fixmatch", "auto", "weak"),
+        ("fixmatch", "strong", "strong"),
+        ("ups", "auto", "strong"),
+        ("ups", "weak", "weak"),
+        ("supervised", "strong", "strong"),
+    ],
+)
+def test_labelled_samples_have_the_chosen_view_or_that_of_the_learner(
+    trainer_of: MakeTrainer, learner: str, chosen: str, view: str
+) -> None:
+    trainer = trainer_of(f"learner.name={learner}", "guidance.name=none", f"train.labeled_view={chosen}")
+    views: list[str] = []
+    augment = trainer.loader.augment
+
+    def noting(images: Tensor, name: str) -> Tensor:
+        views.append(name)
+        return augment(images, name)
+
+    trainer.loader.augment = noting
+    trainer.loader.seek(0)
+    trainer.loader.batch()
+    assert views == [view, *trainer.learner.views]
+
+
+def test_a_strong_view_of_the_rows_of_a_table_is_refused_with_a_remedy() -> None:
+    config = configure(dataset="digits_tabular", settings=["train.labeled_view=strong"])
+    data = load_data(config)
+    message = r"train\.labeled_view is 'strong', but digits_tabular has tables.*choose --set train\.labeled_view=auto"
+    with pytest.raises(ValueError, match=message):
+        make_trainer(config, data, make_split(config, data))
+
+
 class Rates(Notes):
     """Notes the learning rate of every step."""
 
@@ -221,12 +267,20 @@ class Rates(Notes):
         self.rates.append(float(self.trainer.lr))
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+FALLS: dict[str, Callable[[float], float]] = {  # the factor of the learning rate after a share of the steps
+    "cosine": lambda share: math.cos(7 * math.pi / 16 * share),
+    "cosine_to_zero": lambda share: (1 + math.cos(math.pi * share)) / 2,
+    "linear": lambda share: 1 - share,
+    "constant": lambda share: 1.0,
+}
+
+
+@pytest.mark.parametrize("schedule", FALLS)
 def test_the_learning_rate_rises_linearly_and_then_follows_its_schedule(trainer_of: MakeTrainer, schedule: str) -> None:
     trainer = trainer_of(f"train.schedule={schedule}", "train.lr=0.01", "train.warmup=0.2", iterations=20)
     notes = Rates(trainer)
     train(trainer, notes)
-    fall = [math.cos(7 * math.pi / 16 * step / 20) if schedule == "cosine" else 1.0 for step in range(20)]
+    fall = [FALLS[schedule](step / 20) for step in range(20)]
     rise = [0.25, 0.5, 0.75, *[1.0] * 17]
     assert notes.rates == pytest.approx([0.01 * up * down for up, down in zip(rise, fall, strict=True)])
 
@@ -261,15 +315,15 @@ def test_a_clipped_gradient_has_the_largest_norm_and_the_direction_of_the_whole_
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop"])
-@pytest.mark.parametrize(("schedule", "last"), [("cosine", math.cos(7 * math.pi * 9 / 160)), ("constant", 1.0)])
+@pytest.mark.parametrize("schedule", FALLS)
 def test_the_learning_rate_follows_its_schedule_to_the_last_step(
-    trainer_of: MakeTrainer, optimizer: str, schedule: str, last: float
+    trainer_of: MakeTrainer, optimizer: str, schedule: str
 ) -> None:
     settings = (f"train.optimizer={optimizer}", f"train.schedule={schedule}", "train.lr=0.01")
     trainer = trainer_of(*settings, iterations=10)
     train(trainer, Notes())
     rates = {float(group["lr"]) for group in trainer.optimizer.param_groups}
-    assert list(rates) == [pytest.approx(0.01 * last)]
+    assert list(rates) == [pytest.approx(0.01 * FALLS[schedule](0.9))]
     assert type(trainer.optimizer).__name__.lower() == optimizer
 
 

@@ -39,11 +39,7 @@ def crop_and_flip(images: Tensor, uniforms: Tensor, *, padding: int, padding_mod
     order.
     """
     height, width = images.shape[-2:]
-    if padding_mode == "reflect" and padding >= min(height, width):
-        raise ValueError(
-            f"reflect padding of {padding} pixels needs larger images than {height}x{width}; "
-            "use a smaller padding or padding_mode='zero'"
-        )
+    check_padding(padding, padding_mode, height, width)
     mirrored, down, right = uniforms[:, :, None].unbind(1)
     row, column = grid(images)
     rows = row + (_whole(down, 2 * padding + 1) - padding)
@@ -54,6 +50,15 @@ def crop_and_flip(images: Tensor, uniforms: Tensor, *, padding: int, padding_mod
         rows = height - 1 - (height - 1 - rows.abs()).abs()
         columns = width - 1 - (width - 1 - columns.abs()).abs()
     return pixels_at(images, rows, columns)
+
+
+def check_padding(padding: int, padding_mode: str, height: int, width: int) -> None:
+    """Refuse a padding for which the images are too small."""
+    if padding_mode == "reflect" and padding >= min(height, width):
+        raise ValueError(
+            f"reflect padding of {padding} pixels needs larger images than {height}x{width}; "
+            "use a smaller padding or padding_mode='zero'"
+        )
 
 
 def cutout(images: Tensor, uniforms: Tensor, *, largest: float = 0.5, fill: Tensor) -> Tensor:
@@ -138,6 +143,21 @@ class Augment(nn.Module):
 
     def forward(self, images: Tensor, view: str) -> Tensor:
         """Return a view of uint8 images [n, channels, height, width] as float32 of the same shape."""
+        kind = self.check(images, view)
+        if kind == "weak":
+            images = self._weak(images, self.draw(kind, len(images), images.device))
+        elif kind == "strong":
+            uniforms = self.draw(kind, len(images), images.device)
+            strong, weak = uniforms[:, :-CROP_DRAWS], uniforms[:, -CROP_DRAWS:]
+            if self.order == "strong_first":
+                images = self._weak(self._strong(images, strong), weak)
+            else:
+                images = self._strong(self._weak(images, weak), strong)
+        normalised = (images.float() - self.mean) / self.std
+        return normalised.contiguous(memory_format=torch.channels_last)
+
+    def check(self, images: Tensor, view: str) -> str:
+        """Return the kind of the view. Refuse unknown views and images that are not suitable."""
         kind = kind_of(view)
         if kind not in VIEWS:
             raise ValueError(f"unknown view {view!r}; choose from {VIEWS}, or another draw such as 'weak2'")
@@ -147,21 +167,14 @@ class Augment(nn.Module):
                 f"the images are {images.dtype} {list(images.shape)}; "
                 f"they must be uint8 [n, {channels}, height, width]. Convert them first"
             )
-        if kind == "weak":
-            images = self._weak(images, self._draw(images, CROP_DRAWS))
-        elif kind == "strong":
-            strong_draws = 2 * self.operations + CUTOUT_DRAWS
-            uniforms = self._draw(images, strong_draws + CROP_DRAWS)
-            strong, weak = uniforms[:, :strong_draws], uniforms[:, strong_draws:]
-            if self.order == "strong_first":
-                images = self._weak(self._strong(images, strong), weak)
-            else:
-                images = self._strong(self._weak(images, weak), strong)
-        normalised = (images.float() - self.mean) / self.std
-        return normalised.contiguous(memory_format=torch.channels_last)
+        if kind != "id":
+            check_padding(self.padding, self.padding_mode, *images.shape[-2:])
+        return kind
 
-    def _draw(self, images: Tensor, count: int) -> Tensor:
-        return torch.rand(len(images), count, device=images.device, dtype=torch.float32)
+    def draw(self, kind: str, count: int, device: torch.device) -> Tensor:
+        """Draw the uniform numbers of `count` views, float32 [count, draws]. The last ones are those of the crop."""
+        draws = 2 * self.operations + CUTOUT_DRAWS + CROP_DRAWS if kind == "strong" else CROP_DRAWS
+        return torch.rand(count, draws, device=device, dtype=torch.float32)
 
     def _weak(self, images: Tensor, uniforms: Tensor) -> Tensor:
         return crop_and_flip(images, uniforms, padding=self.padding, padding_mode=self.padding_mode, flip=self.flip)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,7 +28,7 @@ RUNS, SEED = "runs", "seed-"
 
 
 class Bench:
-    """Recipes, each with several seeds, in one folder. All runs have the same `iterations`, `data` and `settings`."""
+    """Recipes, each with several seeds, in one folder. All runs have the same `schedule`, `data` and `settings`."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class Bench:
         patterns: Iterable[str],
         *,
         seeds: Sequence[int],
+        schedule: str | None = None,
         iterations: int | None = None,
         data: str | None = None,
         settings: Sequence[str] = (),
@@ -51,7 +53,7 @@ class Bench:
         for name in dict.fromkeys(map(first_like, self.names)):
             paths = {self._folder(name, seed): seed for seed in seeds}
             try:
-                config = configure(recipe=name, iterations=iterations, data=data, settings=settings)
+                config = configure(recipe=name, schedule=schedule, iterations=iterations, data=data, settings=settings)
                 self.configs |= {path: replace(config, seed=seed) for path, seed in paths.items()}
             except ValueError as error:
                 self.refused |= dict.fromkeys(paths, str(error))
@@ -65,20 +67,22 @@ class Bench:
         patterns: Iterable[str] = (),
         *,
         seeds: Sequence[int] = (),
+        schedule: str | None = None,
         iterations: int | None = None,
         data: str | None = None,
         settings: Sequence[str] = (),
     ) -> Bench:
         """The bench that is already in a folder, or only the recipes that `patterns` name.
 
-        Without `iterations` and `settings`, each run keeps the configuration in its folder.
+        Without `schedule`, `iterations` and `settings`, each run keeps the configuration in its folder.
         """
         trained = {name: found for name in RECIPES if (found := _seeds_in(folder / RUNS / name))}
         if not trained:
             raise FileNotFoundError(f"there is no bench in {folder}; name the folder given to `mnar bench` as --out")
         seeds = seeds or sorted(set().union(*trained.values()))
-        bench = cls(folder, patterns or trained, seeds=seeds, iterations=iterations, data=data, settings=settings)
-        if iterations is None and not settings:
+        chosen: dict[str, Any] = {"schedule": schedule, "iterations": iterations, "data": data, "settings": settings}
+        bench = cls(folder, patterns or trained, seeds=seeds, **chosen)
+        if schedule is None and iterations is None and not settings:
             for path in bench.configs:
                 with suppress(ValueError, FileNotFoundError):  # damaged, which `cells` reports, or not started
                     bench.configs[path] = RunFolder(path).config()

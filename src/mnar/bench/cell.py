@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from mnar.bench.run_result import RunResult
-from mnar.config import RunConfig
+from mnar.config import PUBLISHED, RunConfig
 from mnar.recipes import RECIPES, TITLES, Recipe, configure, no_recipe
 from mnar.report import Spread, over_runs
 from mnar.run.file_names import CONFIG
@@ -56,6 +56,12 @@ class Cell:
     def is_shortened(self) -> bool:
         """Whether the runs have fewer steps than the recipe."""
         return any(result.iterations < _recipe_config(self.name).train.iterations for result in self.results)
+
+    @property
+    def schedules(self) -> list[str]:
+        """The names of the runs' schedules, if any run has another one than the published schedule."""
+        names = sorted({result.schedule for result in self.results})
+        return [] if names == [PUBLISHED] else names
 
     @property
     def is_short(self) -> bool:

@@ -21,7 +21,8 @@ import torch
 
 from mnar.run.stopping import STOPPING_SIGNALS
 
-LIBRARIES = ["torch._dynamo", "sklearn.datasets", "matplotlib.figure"]  # almost every run needs them; 3 s of imports
+# Almost every run needs these modules; their imports take 3 s.
+LIBRARIES = ["mnar.bench.parallel", "sklearn.datasets", "sklearn.model_selection", "matplotlib.figure", "jinja2"]
 PATIENCE = 60  # seconds that a process gets to save its work after its parent was killed
 
 

@@ -40,6 +40,7 @@ def run_all(
     num_processes: int | None = None,
     seconds: float | None = None,
     on_failure: OnFailure | None = None,
+    with_reports: bool = True,
 ) -> int:
     """Train each configuration into its folder; return how many runs were already finished.
 
@@ -49,6 +50,7 @@ def run_all(
                      are not finished in time are saved, and the next call resumes them.
     on_failure       called with the folder and the error of every run that fails. Without it, the first failure stops
                      all runs and is raised.
+    with_reports     whether every finished run gets a report of its own, which takes 1 to 2 s to draw
     """
     on_failure = on_failure or _raise
     missing = {path: config for path, config in configs.items() if not (path / MODEL).exists()}
@@ -61,7 +63,7 @@ def run_all(
     num_done = sum((path / MODEL).exists() for path in configs)
     if missing:
         with stopping_on_signals() as stop:
-            runs = _Runs(missing, num_processes or num_cores(), seconds, on_failure)
+            runs = _Runs(missing, num_processes or num_cores(), seconds, on_failure, with_reports)
             total = sum(config.train.iterations for config in configs.values())
             runs.train(stop, lambda: on_progress(1 - runs.steps_left / total))
     else:
@@ -84,9 +86,14 @@ class _Runs:
     """The runs that wait for a turn and the runs that have their turn."""
 
     def __init__(
-        self, configs: Mapping[Path, RunConfig], num_processes: int, seconds: float | None, on_failure: OnFailure
+        self,
+        configs: Mapping[Path, RunConfig],
+        num_processes: int,
+        seconds: float | None,
+        on_failure: OnFailure,
+        with_reports: bool,
     ) -> None:
-        self.configs, self.on_failure = configs, on_failure
+        self.configs, self.on_failure, self.with_reports = configs, on_failure, with_reports
         self.steps = {path: steps_done(path, config) for path, config in configs.items()}
         furthest_behind_first = sorted(configs, key=lambda path: self.steps[path] / configs[path].train.iterations)
         self.waiting = deque(furthest_behind_first if seconds else configs)
@@ -109,7 +116,7 @@ class _Runs:
                 self._start()
                 report()
                 if self.turns:
-                    time.sleep(0.3)
+                    time.sleep(0.1)
         finally:
             self._end_turns()
 
@@ -146,7 +153,8 @@ class _Runs:
             path = self.waiting.popleft()
             if seconds is None or seconds > 0:
                 until = None if seconds is None else began + seconds  # all processes have the same monotonic clock
-                self.turns[path] = Turn(ChildProcess(train_one, self.configs[path], path, until), began, seconds)
+                process = ChildProcess(train_one, self.configs[path], path, until, self.with_reports)
+                self.turns[path] = Turn(process, began, seconds)
 
     def _seconds_for_one(self) -> float | None:
         """An equal share of the time that is left, if there is a time limit."""
@@ -168,16 +176,17 @@ def _raise(path: Path, error: Exception) -> None:
     raise error
 
 
-def train_one(config: RunConfig, path: Path, until: float | None) -> None:
+def train_one(config: RunConfig, path: Path, until: float | None, with_report: bool = True) -> None:
     """Train a new run or resume an interrupted run: the work of one process."""
     torch.set_num_threads(1)
+    on_finished = write_run_report if with_report else None
     _wait_for_last_owner(path)
     if (path / CONFIG).exists():
         root = config.dataset.options.get("root")
         engine = [f"engine.{name}={json.dumps(value)}" for name, value in asdict(config.engine).items()]
-        resume_run(path, root=root, settings=engine, until=until, on_finished=write_run_report)
+        resume_run(path, root=root, settings=engine, until=until, on_finished=on_finished)
     else:
-        new_run(config, path, until=until, on_finished=write_run_report)
+        new_run(config, path, until=until, on_finished=on_finished)
 
 
 def _wait_for_last_owner(path: Path) -> None:

@@ -14,6 +14,7 @@ from mnar.atomic_write import write_atomically
 from mnar.bench.cell import Cell
 from mnar.bench.rows import (
     NONE,
+    SCHEDULE,
     by_table,
     circumstances,
     filled_columns,
@@ -24,6 +25,7 @@ from mnar.bench.rows import (
     what_is_missing,
 )
 from mnar.bench.run_result import RunResult
+from mnar.config import PUBLISHED
 from mnar.recipes import TITLES
 from mnar.report import render
 from mnar.run.reader import read_run
@@ -53,6 +55,7 @@ def _entry(cell: Cell, per_class: PerClass | None) -> dict[str, Any]:
     return {
         "recipe": cell.name,
         "table": TITLES[cell.table],
+        "schedules": cell.schedules or [PUBLISHED],
         "seeds": len(cell.folders),
         "done": cell.num_done,
         "n": len(cell.counted),
@@ -85,9 +88,8 @@ def _csv(cells: Sequence[Cell]) -> str:
     paper = ["paper_accuracy", "paper_accuracy_sd", "paper_geometric_mean", "paper_geometric_mean_sd"]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(
-        ["recipe", "seeds", "done", "n", *figures, *paper, "minutes_per_run", "images_per_second", "missing"]
-    )
+    others = ["minutes_per_run", "images_per_second", "schedule", "missing"]
+    writer.writerow(["recipe", "seeds", "done", "n", *figures, *paper, *others])
     for cell in cells:
         spreads = [(cell.headline or {}).get(figure) for figure in headline_figures()]
         ours = [value for spread in spreads for value in ((spread.mean, spread.sd) if spread else (None, None))]
@@ -104,6 +106,7 @@ def _csv(cells: Sequence[Cell]) -> str:
                 cell.recipe.geometric_mean_deviation,
                 None if cell.minutes is None else round(cell.minutes, 3),
                 None if cell.images_per_second is None else round(cell.images_per_second, 1),
+                ", ".join(cell.schedules) or PUBLISHED,
                 cell.missing,
             ]
         )
@@ -113,10 +116,13 @@ def _csv(cells: Sequence[Cell]) -> str:
 def _markdown(cells: Sequence[Cell], per_class: dict[str, PerClass]) -> str:
     lines = ["# Results", "", circumstances(cells), "", how_to_read(cells), ""]
     for title, group in by_table(cells).items():
-        lines += [f"## {title}", "", *_table([*headings().values()], [[*row(cell).values()] for cell in group]), ""]
+        rows = [row(cell) for cell in group]
+        columns = [column for column in headings() if column != SCHEDULE or any(line[column] != NONE for line in rows)]
+        table = _table([headings()[name] for name in columns], [[line[name] for name in columns] for line in rows])
+        lines += [f"## {title}", "", *table, ""]
         for name in [cell.name for cell in group if cell.name in per_class]:
-            class_headings, *rows = _class_rows(per_class[name])
-            lines += [f"{name}: {CLASS_SCORES}", "", *_table(class_headings, rows), ""]
+            class_headings, *class_rows = _class_rows(per_class[name])
+            lines += [f"{name}: {CLASS_SCORES}", "", *_table(class_headings, class_rows), ""]
         lines += [f"- {', '.join(names)}: {note}" for note, names in notes(group).items()]
         lines += [f"- {missing}" for missing in what_is_missing(group)]
         lines += [""]

@@ -21,7 +21,11 @@ AFTER_A_FAILURE = (
     "(runs/RECIPE/seed-N) first."
 )
 SHORT_TITLES = {"geometric_mean": "GM"}  # where the title of a metric is too long for a column
-SETTING, METHOD = "setting", "method"
+SETTING, METHOD, SCHEDULE = "setting", "method", "schedule"
+ABOUT_SCHEDULES = (
+    "The paper's figures belong to the published schedule. The column schedule names the schedule of our runs, if it "
+    "is another one."
+)
 
 
 def paper_column(metric: str) -> str:
@@ -35,7 +39,7 @@ def headings() -> dict[str, str]:
         scores[metric.name] = f"{SHORT_TITLES.get(metric.name, metric.title)}, %"
         scores[paper_column(metric.name)] = "paper"
     others = {FINAL: "final", BEST: "best on test", "n": "n", "minutes": "minutes", "images_per_second": "images/s"}
-    return {SETTING: "setting", METHOD: "method", **scores, **others}
+    return {SETTING: "setting", METHOD: "method", SCHEDULE: "schedule", **scores, **others}
 
 
 def row(cell: Cell) -> dict[str, str]:
@@ -46,6 +50,7 @@ def row(cell: Cell) -> dict[str, str]:
     cells = {
         SETTING: setting,
         METHOD: method,
+        SCHEDULE: ", ".join(cell.schedules) or NONE,
         FINAL: percent.get(FINAL, NONE),
         BEST: percent.get(BEST, NONE),
         "n": str(len(cell.counted)) if cell.num_done == num_seeds else f"{cell.num_done} of {num_seeds}",
@@ -64,7 +69,9 @@ def _two_digits(value: float) -> str:
 
 
 def how_to_read(cells: Iterable[Cell]) -> str:
-    return f"{HOW_TO_READ} {ABOUT_SHORT_RUNS}" if any(cell.is_short for cell in cells) else HOW_TO_READ
+    cells = list(cells)
+    about = {ABOUT_SCHEDULES: any(cell.schedules for cell in cells), ABOUT_SHORT_RUNS: any(c.is_short for c in cells)}
+    return " ".join([HOW_TO_READ, *(text for text, applies in about.items() if applies)])
 
 
 def by_table(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
@@ -108,6 +115,8 @@ def circumstances(cells: Sequence[Cell]) -> str:
     devices = sorted({result.device for result in runs})
     commits = sorted({result.commit for result in runs if result.commit})
     shorter = " (fewer than in the recipes)" if any(cell.is_shortened for cell in cells) else ""
-    words = [f"steps: {', '.join(f'{n:,}' for n in steps)}{shorter}" if steps else "", *devices]
+    schedules = sorted({name for cell in cells for name in cell.schedules})
+    words = [f"schedule: {', '.join(schedules)}" if schedules else ""]
+    words += [f"steps: {', '.join(f'{n:,}' for n in steps)}{shorter}" if steps else "", *devices]
     words += [f"commit {', '.join(commits)}" if commits else ""]
     return "; ".join(word for word in words if word)

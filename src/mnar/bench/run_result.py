@@ -15,7 +15,7 @@ from typing import Any
 
 from mnar.atomic_write import write_atomically
 from mnar.bench.parallel import check_reusable
-from mnar.config import RunConfig, settings_of
+from mnar.config import PUBLISHED, RunConfig, settings_of
 from mnar.report import how_fast, is_short
 from mnar.run import RunFolder, read_run
 from mnar.training.evaluation import Headline, headline
@@ -37,6 +37,7 @@ class RunResult:
     device: str
     commit: str | None
     is_short: bool  # the headline evaluations cover much of the run
+    schedule: str = PUBLISHED
 
 
 def result_of(path: Path, config: RunConfig) -> RunResult | None:
@@ -90,6 +91,7 @@ def _read_result(path: Path) -> RunResult:
         device=run.environment["device"],
         commit=run.environment["commit"],
         is_short=is_short(run),
+        schedule=run.schedule,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mnar.cli.options import DataFolder, SetOption
+from mnar.cli.options import DataFolder, ScheduleOption, SetOption
 from mnar.terminal.console import bar, console
 
 
@@ -18,6 +18,7 @@ def bench(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs and results.")] = Path("runs/bench"),
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. Default: 3; with --show: all.")] = None,
+    schedule: ScheduleOption = None,
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Training steps per run. Default: the recipe's.")
     ] = None,
@@ -43,12 +44,19 @@ def bench(
 
     Without any download: `mnar bench digits tabular-digits --seeds 5`
 
+    With the schedule for short trainings: `mnar bench digits --seeds 1 --schedule fast --out runs/fast`
+
     To show existing results: `mnar bench --show`
     """
     from mnar.bench import RESULTS, Bench, write_results
     from mnar.terminal.bench_table import shown
 
-    chosen: dict[str, Any] = {"data": str(data) if data else None, "iterations": iterations, "settings": settings or ()}
+    chosen: dict[str, Any] = {
+        "data": str(data) if data else None,
+        "schedule": schedule,
+        "iterations": iterations,
+        "settings": settings or (),
+    }
     if show:
         results = Bench.existing(out, cells or (), seeds=range(1, (seeds or 0) + 1), **chosen).cells()
     else:

@@ -12,7 +12,7 @@ from mnar.terminal.console import console
 def list_parts(
     kind: Annotated[
         str | None,
-        typer.Argument(help="learners, guidances, datasets, protocols, models, recipes, train, engine …"),
+        typer.Argument(help="learners, guidances, datasets, protocols, models, recipes, schedules, train, engine …"),
     ] = None,
     which: Annotated[str, typer.Argument(help='Beginning of a name, or a pattern such as "table1/*g20*".')] = "",
 ) -> None:

@@ -11,6 +11,14 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.OPTION=VALUE", help="Set any option, e.g. guidance.alpha=3. Repeatable."),
 ]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="NAME",
+        help="A named training schedule, published or fast (`mnar list schedules`). Default: published.",
+    ),
+]
 DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder (or file) that contains the data set.")]
 OWN_DATA_HELP = (
     "A folder of images with a CSV, class folders with unlabeled/, a table (.csv, .parquet) or an .npz file."

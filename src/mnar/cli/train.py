@@ -18,6 +18,7 @@ from mnar.cli.options import (
     Ignore,
     Label,
     NoLabel,
+    ScheduleOption,
     SetOption,
     Size,
     given_options,
@@ -50,6 +51,7 @@ def train(
         str | None, typer.Option(help="How pseudo-labels are rectified (`mnar list guidances`).")
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="A named configuration (`mnar list recipes`).")] = None,
+    schedule: ScheduleOption = None,
     iterations: Annotated[int | None, typer.Option(help="Training steps. Default: depends on the data set.")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the split, the initialisation and all random draws. Default: 1.")
@@ -88,7 +90,7 @@ def train(
 
     reading = reading_options(label, ignore, unlabeled, size, features, id)
     portfolio: dict[str, Any] = {"objective": objective, "fast": fast or None}
-    cell: dict[str, Any] = {"dataset": dataset, "protocol": protocol, "recipe": recipe}
+    cell: dict[str, Any] = {"dataset": dataset, "protocol": protocol, "recipe": recipe, "schedule": schedule}
     method: dict[str, Any] = {"learner": learner, "guidance": guidance, "iterations": iterations, "seed": seed}
     settings = settings or []
     if resume is not None:

@@ -84,6 +84,7 @@ class CADR(Guidance):
             )
         self.momentum, self.beta, self.weight_limit = momentum, beta, weight_limit
         self.labeled_threshold, self.by_inverse_propensity = labeled_threshold, labeled_loss == "inverse_propensity"
+        self.trains_weak_views = not self.by_inverse_propensity
 
         k = task.num_classes
         self.register_buffer("prior", torch.full((k,), 1 / k))

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
-from mnar.types import Task
+from mnar.types import Rows, Samples, Task
 
 LEVELS = {"white": 255, "grey": 128, "black": 0}
 SMALLEST_PROB = torch.finfo(torch.float32).tiny  # a class 87 logits below the best one: its logarithm stays finite
@@ -113,14 +113,16 @@ class Watched(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("network"), name)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Samples) -> Tensor:
         logits: Tensor = self.head(self.features(x))
         return logits
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x: Samples) -> Tensor:
         """Return the features of `x`, and note the logits of the blank image that went along with `x`."""
         (guidance,) = self._guidance
-        features: Tensor = self.network.features(torch.cat([x, cast(Tensor, guidance.blank)]))
+        blank = cast(Tensor, guidance.blank)
+        with_blank = Rows(x.trained, torch.cat([x.observed, blank])) if isinstance(x, Rows) else torch.cat([x, blank])
+        features: Tensor = self.network.features(with_blank)
         with torch.no_grad():
             guidance.note_bias(self.network.head(features[-1:]))
         return features[:-1]

@@ -28,6 +28,8 @@ class Guidance(nn.Module):
     needs: ClassVar[frozenset[str]] = frozenset()  # names of the hooks that the learner must call
     # True if the guidance estimates or corrects class shares itself. It then replaces a learner's own alignment.
     aligns: ClassVar[bool] = False
+    # True if `supervised` needs the gradient of the weak logits. The weak views must then be in the backward pass.
+    trains_weak_views: bool = False
     generations: int = 1  # number of networks trained one after another; `relabel` is called between them
     refresh_every: int = 0  # steps between two calls of `refresh`; 0: never called
     refresh_from: float = 0.0  # share of each generation after which these calls begin (a warm-up)

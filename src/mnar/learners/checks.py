@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from mnar.guidances.guidance import Guidance
+
 
 def check_shares(**options: float) -> None:
     """Refuse an option that does not lie between 0 and 1, such as a confidence threshold or a mixing weight."""
@@ -35,3 +37,13 @@ def check_ramp(ramp: float) -> None:
         raise ValueError(
             f"ramp is {ramp}; a share of training lies in (0, 1]. Choose e.g. 0.4 (1 makes the ramp last until the end)"
         )
+
+
+def checked_weak_gradient(weak_gradient: bool, guidance: Guidance) -> bool:
+    """Return `weak_gradient`. Refuse False if the guidance trains the weak views."""
+    if not weak_gradient and guidance.trains_weak_views:
+        raise ValueError(
+            f"learner.weak_gradient is false, but the labelled loss of {type(guidance).__name__} trains the weak "
+            "views; choose --set learner.weak_gradient=true"
+        )
+    return weak_gradient

@@ -21,6 +21,7 @@ pseudo-labels of their images are similar.
     lambda_cls  unlabeled_weight    weight of the unlabelled loss
     lambda_ctr  contrastive_weight  weight of the contrastive loss
                 dim                 length of an embedding
+                weak_gradient       whether the backward pass includes the weak views, as in FixMatch
 
 The paper and its published code differ in places. docs/methods/comatch.md says which one this code follows, and why.
 """
@@ -36,7 +37,7 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_positive, check_shares, check_weights
+from mnar.learners.checks import check_positive, check_shares, check_weights, checked_weak_gradient
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier, with_heads
 from mnar.models.projection import Projection, similarity
@@ -71,8 +72,10 @@ class CoMatch(Learner):
         contrastive_weight: float = 1.0,
         dim: int = 64,
         memory_batches: int = 5,
+        weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
+        self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
         check_shares(threshold=threshold, graph_threshold=graph_threshold, alpha=alpha)
         check_positive(temperature=temperature)
         check_weights(unlabeled_weight=unlabeled_weight, contrastive_weight=contrastive_weight)
@@ -103,12 +106,10 @@ class CoMatch(Learner):
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         model = with_heads(model, "projection")
-        weak, strong, strong2 = (batch.u[view] for view in self.views)
-        sizes = [len(batch.x), len(weak), len(strong), len(strong2)]
-        # One forward pass for all images, so that batch-norm sees the whole step, as in the published code.
-        features = model.features(torch.cat([batch.x, weak, strong, strong2])).float()
-        logits_x, logits_weak, logits_strong, _ = model.head(features).split(sizes)
-        z_x, z_weak, z_strong, z_strong2 = model.heads["projection"](features).split(sizes)
+        images = batch.x, *(batch.u[view] for view in self.views)
+        features = model.features(self.together(*images)).float()
+        logits_x, logits_weak, logits_strong, _ = self.apart(model.head(features), *images)
+        z_x, z_weak, z_strong, z_strong2 = self.apart(model.heads["projection"](features), *images)
         labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)  # L_x
 
         probs = logits_weak.detach().softmax(1)

@@ -8,16 +8,17 @@ predicted class becomes the label of the strong view of the same image.
               rectified         `probs` after the guidance; mask and label are computed from it
     tau       threshold         lowest confidence of a pseudo-label that is used
     lambda_u  unlabeled_weight  weight of the unlabelled loss
+              weak_gradient     whether the backward pass includes the weak views, which influence the other images
+                                through batch norm
 """
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_shares, check_weights
+from mnar.learners.checks import check_shares, check_weights, checked_weak_gradient
 from mnar.learners.learner import Learner
 from mnar.types import Batch, Step, Task
 
@@ -28,18 +29,25 @@ class FixMatch(Learner):
     hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
 
     def __init__(
-        self, task: Task, guidance: Guidance, *, threshold: float = 0.95, unlabeled_weight: float = 1.0
+        self,
+        task: Task,
+        guidance: Guidance,
+        *,
+        threshold: float = 0.95,
+        unlabeled_weight: float = 1.0,
+        weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
+        self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
         check_shares(threshold=threshold)
         check_weights(unlabeled_weight=unlabeled_weight)
         self.threshold, self.unlabeled_weight = threshold, unlabeled_weight
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         weak, strong = batch.u["weak"], batch.u["strong"]
-        # One forward pass for all images, so that batch-norm sees the whole step, as in the published code.
-        logits = model(torch.cat([batch.x, weak, strong])).float()
-        logits_x, logits_weak, logits_strong = logits.split([len(batch.x), len(weak), len(strong)])
+        images = batch.x, weak, strong
+        logits = model(self.together(*images)).float()
+        logits_x, logits_weak, logits_strong = self.apart(logits, *images)
         labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)  # Eq. 3
 
         probs = logits_weak.detach().softmax(1)

@@ -13,6 +13,7 @@ confident pseudo-label, the lower is the threshold of that class.
     lambda    unlabeled_weight   weight of the unlabelled loss
               warmup             whether beta is divided by the number of samples without a class, as long as
                                  that number is larger than every class                                   Eq. 11
+              weak_gradient      whether the backward pass includes the weak views, as in FixMatch
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_shares, check_weights
+from mnar.learners.checks import check_shares, check_weights, checked_weak_gradient
 from mnar.learners.learner import Learner
 from mnar.types import Batch, Step, Task
 
@@ -44,8 +45,10 @@ class FlexMatch(Learner):
         threshold: float = 0.95,
         unlabeled_weight: float = 1.0,
         warmup: bool = True,
+        weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
+        self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
         check_shares(threshold=threshold)
         check_weights(unlabeled_weight=unlabeled_weight)
         self.threshold, self.unlabeled_weight, self.warmup = threshold, unlabeled_weight, warmup
@@ -58,9 +61,9 @@ class FlexMatch(Learner):
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         weak, strong = batch.u["weak"], batch.u["strong"]
-        # One forward pass for all images, so that batch-norm sees the whole step, as in FixMatch.
-        logits = model(torch.cat([batch.x, weak, strong])).float()
-        logits_x, logits_weak, logits_strong = logits.split([len(batch.x), len(weak), len(strong)])
+        images = batch.x, weak, strong
+        logits = model(self.together(*images)).float()
+        logits_x, logits_weak, logits_strong = self.apart(logits, *images)
         labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)
 
         probs = logits_weak.detach().softmax(1)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
 from mnar.models.classifier import Classifier
-from mnar.types import Batch, Predict, Selection, Step, Task
+from mnar.models.rows import divided
+from mnar.types import Batch, Predict, Samples, Selection, Step, Task
 
 # The hooks of a guidance that a learner or the training loop has to call, and what a guidance does through each hook.
 # The error message about a learner that does not call a hook quotes these texts.
@@ -66,6 +67,10 @@ class Learner(nn.Module):
     # Whether the state of the learner and of its guidance is reset at the end of each generation.
     forgets: ClassVar[bool] = True
 
+    # Whether the weak views are part of the backward pass. In FixMatch and its relatives, no loss trains them.
+    # The weak views only influence the trained images through batch norm. These learners can leave the weak views out.
+    weak_gradient: bool = True
+
     pseudo_labels: Tensor
     progress: Tensor
 
@@ -102,6 +107,23 @@ class Learner(nn.Module):
         """The number of samples in the largest forward pass of a step."""
         return self.task.batch_labeled + len(self.views) * self.task.batch_unlabeled
 
+    def together(self, x: Tensor, weak: Tensor, *strong: Tensor) -> Samples:
+        """Join the images of a step for one forward pass, so that batch norm sees all of them, as in published code.
+
+        With `weak_gradient=False`, the weak views come last and have no gradient.
+        """
+        if self.weak_gradient:
+            return torch.cat([x, weak, *strong])
+        images = torch.cat([x, *strong, weak])
+        return divided(images, len(images) - len(weak))
+
+    def apart(self, output: Tensor, x: Tensor, weak: Tensor, *strong: Tensor) -> list[Tensor]:
+        """Divide the output of a network for `together(x, weak, *strong)` into the outputs for x, weak, *strong."""
+        if self.weak_gradient:
+            return list(output.split([len(images) for images in (x, weak, *strong)]))
+        output_x, *output_strong, output_weak = output.split([len(images) for images in (x, *strong, weak)])
+        return [output_x, output_weak, *output_strong]
+
     def heads(self, model: Classifier) -> dict[str, nn.Module]:
         """Return the further heads that this method trains: the learner calls `model.heads[name](features)`."""
         return {}
@@ -111,6 +133,11 @@ class Learner(nn.Module):
 
         This is called once, before training.
         """
+        if not self.weak_gradient and not model.takes_rows:
+            raise ValueError(
+                f"learner.weak_gradient is false, but {type(model).__name__} cannot leave the weak views out of its "
+                "backward pass; choose --set learner.weak_gradient=true"
+            )
 
     def check_sample(self, views: Mapping[str, Tensor]) -> None:
         """Refuse data that do not suit the method. This is called once before training, with views of some samples."""

@@ -20,6 +20,7 @@ trained on both.
     lambda_u   unlabeled_weight  weight of the unlabelled loss
     lambda_in  instance_weight   weight of the instance loss, which compares `unfolded` with the strong view
                dim               length of an embedding
+               weak_gradient     whether the backward pass includes the weak views, as in FixMatch
 
 The paper and published implementations differ in places. docs/methods/simmatch.md says which one this code follows,
 and why.
@@ -36,7 +37,7 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_positive, check_shares, check_weights
+from mnar.learners.checks import check_positive, check_shares, check_weights, checked_weak_gradient
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier, with_heads
 from mnar.models.projection import Projection, similarity
@@ -74,8 +75,10 @@ class SimMatch(Learner):
         instance_weight: float = 1.0,
         dim: int = 128,
         bank_momentum: float = 0.7,
+        weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
+        self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
         check_shares(threshold=threshold, alpha=alpha)
         check_positive(temperature=temperature)
         check_weights(unlabeled_weight=unlabeled_weight, instance_weight=instance_weight)
@@ -101,11 +104,10 @@ class SimMatch(Learner):
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         model = with_heads(model, "projection")
         weak, strong = batch.u["weak"], batch.u["strong"]
-        sizes = [len(batch.x), len(weak), len(strong)]
-        # One forward pass for all images, so that batch-norm sees the whole step, as in FixMatch.
-        features = model.features(torch.cat([batch.x, weak, strong])).float()
-        logits_x, logits_weak, logits_strong = model.head(features).split(sizes)
-        z_x, z_weak, z_strong = model.heads["projection"](features).split(sizes)
+        images = batch.x, weak, strong
+        features = model.features(self.together(*images)).float()
+        logits_x, logits_weak, logits_strong = self.apart(model.head(features), *images)
+        z_x, z_weak, z_strong = self.apart(model.heads["projection"](features), *images)
         labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)  # L_s
 
         probs = logits_weak.detach().softmax(1)

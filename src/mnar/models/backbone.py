@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mnar.models.classifier import Classifier
+from mnar.types import Samples
 
 # Either a network, of which a copy is trained, or a function that returns a fresh network.
 NetworkOrFactory = nn.Module | Callable[[], nn.Module]
@@ -17,12 +18,14 @@ NetworkOrFactory = nn.Module | Callable[[], nn.Module]
 class Backbone(Classifier):
     """Flatten the output of the user's network, which may have any shape, and put a linear head on top."""
 
+    takes_rows = False  # the layers of the user's network are unknown
+
     def __init__(self, network: NetworkOrFactory, input_shape: tuple[int, ...], num_classes: int) -> None:
         made = copy.deepcopy(network) if isinstance(network, nn.Module) else network()
         super().__init__(_num_features(made, input_shape), num_classes)
         self.network = made
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x: Samples) -> Tensor:
         features: Tensor = self.network(x).flatten(1)
         return features
 

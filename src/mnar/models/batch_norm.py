@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.models.fusing import triton_can_take
+from mnar.models.rows import added, divided, joined
+from mnar.types import Rows, Samples
 
 
 class BatchNormLeakyReLU(nn.BatchNorm2d):
@@ -25,6 +27,7 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
     eps       value that is added to the variance, so that its root is never 0
     """
 
+    takes_rows = True
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
@@ -35,24 +38,30 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
         self.slope = slope
         self.fused = True
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Samples) -> Samples:  # type: ignore[override]
         if self._can_fuse(x):
             return self._add_fused(x, None)[1]
+        if isinstance(x, Rows):
+            return divided(F.leaky_relu(super().forward(joined(x)), self.slope), len(x.trained))
         return F.leaky_relu(super().forward(x), self.slope)
 
-    def add(self, x: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+    def add(self, x: Samples, skip: Samples | None) -> tuple[Samples, Samples]:
         """Return the sum x + skip, which continues on the skip path, and the normalised and activated sum.
 
         If skip is None, the sum is x.
         """
         if skip is None:
             return x, self(x)
-        if self._can_fuse(x) and self._can_fuse(skip) and x.shape == skip.shape and x.dtype == skip.dtype:
+        if self._can_fuse(x) and self._can_fuse(skip) and _are_alike(x, skip):
             return self._add_fused(x, skip)
-        total = x + skip
+        total = added(x, skip)
         return total, self(total)
 
-    def _can_fuse(self, x: Tensor) -> bool:
+    def _can_fuse(self, x: Samples) -> bool:
+        if isinstance(x, Rows):
+            return (
+                self._can_fuse(x.trained) and self._can_fuse(x.observed) and _are_alike(x.trained[:1], x.observed[:1])
+            )
         return (
             self.fused
             and self.training
@@ -62,7 +71,7 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
             and x.numel() > self.num_features  # One value per channel has no variance: PyTorch raises the error.
         )
 
-    def _add_fused(self, x: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _add_fused(self, x: Samples, skip: Samples | None) -> tuple[Samples, Samples]:
         # This import is not at the top of the file, since only installations for a GPU have Triton.
         from mnar.models.fused_norm import add_norm_leaky_relu
 
@@ -72,6 +81,12 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
             eps=self.eps,
             slope=self.slope,
         )
+
+
+def _are_alike(x: Samples, y: Samples) -> bool:
+    if isinstance(x, Rows) and isinstance(y, Rows):
+        return _are_alike(x.trained, y.trained) and _are_alike(x.observed, y.observed)
+    return isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape == y.shape and x.dtype == y.dtype
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import cast
+from typing import ClassVar, cast
 
 from torch import Tensor, nn
+
+from mnar.types import Samples
 
 
 class Classifier(nn.Module, ABC):
@@ -21,11 +23,17 @@ class Classifier(nn.Module, ABC):
         # Further heads on the features. A learner trains them, but they take no part in predictions.
         self.heads = nn.ModuleDict()
 
-    @abstractmethod
-    def features(self, x: Tensor) -> Tensor:
-        """Return the features [n, num_features] of the samples x [n, *input_shape]."""
+    # Whether the network takes `Rows`: a batch of which only the first rows have a gradient.
+    takes_rows: ClassVar[bool] = True
 
-    def forward(self, x: Tensor) -> Tensor:
+    @abstractmethod
+    def features(self, x: Samples) -> Tensor:
+        """Return the features [n, num_features] of the samples x [n, *input_shape].
+
+        For `Rows`, the features of the trained rows come first, and those of the observed rows have no gradient.
+        """
+
+    def forward(self, x: Samples) -> Tensor:
         logits: Tensor = self.head(self.features(x))
         return logits
 

@@ -8,6 +8,8 @@ from math import prod
 from torch import Tensor, nn
 
 from mnar.models.classifier import Classifier
+from mnar.models.rows import joined, through
+from mnar.types import Samples
 
 
 class EncoderMLP(Classifier):
@@ -37,9 +39,8 @@ class EncoderMLP(Classifier):
             layers += [nn.Linear(before, after), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
 
-    def features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.layers(self.encoder(x))
-        return features
+    def features(self, x: Samples) -> Tensor:
+        return joined(through(self.layers, through(self.encoder, x)))
 
 
 def with_encoder(model: nn.Module) -> EncoderMLP:

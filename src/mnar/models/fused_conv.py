@@ -14,12 +14,11 @@ half of the network's convolution time.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mnar.models import conv_kernels as kernels
 
@@ -45,30 +44,79 @@ WEIGHT_GRADIENT = BlockSizes(pixels=64, patch=64, num_warps=4, stages=4)
 WEIGHT_GRADIENT_PROGRAMS = {3: 132 * 4, 16: 132 * 2, 32: 132}
 
 
-def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """Convolve x, which is channels-last, with a float32 weight [out, in, 3, 3]. The result has the type of x."""
-    y: Tensor = _Convolve.apply(x, weight)
-    return y
+class SlideSizes(NamedTuple):
+    """The amount of work that one program of the kernels `slide` and `slide_weight_gradient` does at a time.
+
+    images     images per program
+    group      neighbouring pixels that form one row of the matrix product: 1 or 2
+    num_warps  warps per program
+    stages     depth of the software pipeline
+    bands      number of programs among which the rows of an image are divided (`slide` only)
+    programs   number of programs (`slide_weight_gradient` only)
+    """
+
+    images: int
+    group: int
+    num_warps: int
+    stages: int
+    bands: int = 1
+    programs: int = 132
 
 
-class _Convolve(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return _correlate(x, weight.permute(2, 3, 1, 0), reverse=False)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, Tensor]:
-        x, weight = ctx.saved_tensors
-        grad_y = grad_y.contiguous(memory_format=torch.channels_last)
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            grad_x = _correlate(grad_y, weight.permute(2, 3, 0, 1), reverse=True)
-        return grad_x, _weight_gradient(x, grad_y)
+SLIDE = SlideSizes(images=4, group=2, num_warps=4, stages=3)
+SLIDE_INPUT_GRADIENT = SlideSizes(images=2, group=1, num_warps=4, stages=3)
+SLIDE_WEIGHT_GRADIENT = SlideSizes(images=4, group=2, num_warps=4, stages=3)
 
 
-def _correlate(x: Tensor, weight: Tensor, *, reverse: bool) -> Tensor:
+class Moments(NamedTuple):
+    """What the programs of `slide` found out about their values: input of combine_moments and combine_gradients.
+
+    partial     [2, channels, chunks]
+    num_rows    number of values per channel
+    chunk_rows  number of values per channel and chunk; the last chunk may have fewer
+    """
+
+    partial: Tensor
+    num_rows: int
+    chunk_rows: int
+
+    @property
+    def combine_sizes(self) -> dict[str, int]:
+        """Return the sizes that the combining kernels take as keyword arguments."""
+        num_chunks = self.partial.shape[2]
+        return {
+            "num_rows": self.num_rows,
+            "chunk_rows": self.chunk_rows,
+            "num_chunks": num_chunks,
+            "BLOCK_CHUNKS": triton.next_power_of_2(num_chunks),
+        }
+
+
+class TritonConvolution:
+    """The convolution of x, which has the type `dtype`, with a float32 weight [out, in, 3, 3], and its gradients."""
+
+    def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
+        self.weight, self.dtype = weight, dtype
+
+    def convolve(self, x: Tensor) -> Tensor:
+        weight = self.weight.permute(2, 3, 1, 0)
+        if slide_takes(x, weight.shape[3], SLIDE):
+            return slide(x, weight, reverse=False, sizes=SLIDE)
+        return _correlate(x, weight, reverse=False)
+
+    def input_gradient(self, x: Tensor, grad_y: Tensor) -> Tensor:
+        weight = self.weight.permute(2, 3, 0, 1)
+        if slide_takes(grad_y, weight.shape[3], SLIDE_INPUT_GRADIENT):
+            return slide(grad_y, weight, reverse=True, sizes=SLIDE_INPUT_GRADIENT)
+        return _correlate(grad_y, weight, reverse=True)
+
+    def weight_gradient(self, x: Tensor, grad_y: Tensor) -> Tensor:
+        if slide_takes(x, grad_y.shape[1], SLIDE_WEIGHT_GRADIENT):
+            return slide_weight_gradient(x, grad_y)
+        return _weight_gradient(x, grad_y)
+
+
+def _correlate(x: Tensor, weight: Tensor, *, reverse: bool, blocks: BlockSizes = FORWARD) -> Tensor:
     """Return patches(x) times the weight [3, 3, in, out]. `reverse` takes the taps of the weight in reverse order."""
     n, _, height, width = x.shape
     num_out = weight.shape[3]
@@ -76,10 +124,10 @@ def _correlate(x: Tensor, weight: Tensor, *, reverse: bool) -> Tensor:
     weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)
     y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     num_pixels = n * height * width
-    kernels.correlate[(triton.cdiv(num_pixels, FORWARD.pixels),)](
+    kernels.correlate[(triton.cdiv(num_pixels, blocks.pixels),)](
         *(x, weight, y, num_pixels),
         REVERSED=reverse,
-        **_sizes(x, num_out, FORWARD),
+        **_sizes(x, num_out, blocks),
     )
     return y
 
@@ -99,6 +147,100 @@ def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
     kernels.weight_gradient[(num_programs,)](
         *(x, grad_y, partial, num_pixels, tiles),
         **_sizes(x, num_out, WEIGHT_GRADIENT),
+    )
+    return partial.sum(0).permute(0, 3, 1, 2)
+
+
+def slide_takes(x: Tensor, num_out: int, sizes: SlideSizes = SLIDE) -> bool:
+    """Return whether `slide` can convolve x: its channels and a row of its images fill powers of two."""
+    _, num_in, height, width = x.shape
+    powers = (num_in, num_out, sizes.images * width // sizes.group)
+    return all(n >= 16 and n & (n - 1) == 0 for n in powers) and width % sizes.group == 0 and height % sizes.bands == 0
+
+
+def slide(x: Tensor, weight: Tensor, *, reverse: bool, sizes: SlideSizes = SLIDE) -> Tensor:
+    """Return patches(x) times the weight [3, 3, in, out]. `reverse` takes the taps of the weight in reverse order."""
+    return _slide(x, weight, None, reverse=reverse, sizes=sizes)[0]
+
+
+def slide_with_moments(
+    x: Tensor, weight: Tensor, skip: Tensor | None, *, sizes: SlideSizes = SLIDE
+) -> tuple[Tensor, Moments]:
+    """Return s = patches(x) times the weight [3, 3, in, out] plus skip, and the moments of s for combine_moments."""
+    return _slide(x, weight, skip, reverse=False, sizes=sizes, moments=True)
+
+
+def slide_with_gradient_sums(
+    grad_y: Tensor,
+    weight: Tensor,
+    total: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    slope: float,
+    *,
+    sizes: SlideSizes = SLIDE,
+) -> tuple[Tensor, Moments]:
+    """Return the gradient of the input of a convolution and its sums for combine_gradients.
+
+    The input of the convolution is leaky(norm(total)). `weight` is [3, 3, out, in], as for `slide` with reverse=True.
+    If total has more images than grad_y, the sums are those of the first images.
+    """
+    norm = (mean, rstd, norm_weight, norm_bias)
+    return _slide(grad_y, weight, total, reverse=True, sizes=sizes, norm=norm, slope=slope)
+
+
+def _slide(
+    x: Tensor,
+    weight: Tensor,
+    other: Tensor | None,
+    *,
+    reverse: bool,
+    sizes: SlideSizes,
+    moments: bool = False,
+    norm: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+    slope: float = 0.0,
+) -> tuple[Tensor, Moments]:
+    n, num_in, height, width = x.shape
+    num_out = weight.shape[3]
+    images = sizes.images
+    # With several bands, a last program with fewer images would not be the last chunk of the moments.
+    while sizes.bands > 1 and n % images and images * width > 16 * sizes.group:
+        images //= 2
+    if sizes.bands > 1 and n % images:
+        raise ValueError(f"The batch has {n} images, which is not a multiple of {images}. Choose bands=1.")
+    weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)
+    y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    num_programs = triton.cdiv(n, images) * sizes.bands
+    has_partial = moments or norm is not None
+    partial = x.new_empty((2, num_out, num_programs if has_partial else 0), dtype=torch.float32)
+    kernels.slide[(num_programs,)](
+        *(x, weight, y, other, partial, *(norm or (None,) * 4), slope, n),
+        **{"HEIGHT": height, "WIDTH": width, "IN": num_in, "OUT": num_out, "REVERSED": reverse},
+        **{"HAS_SKIP": other is not None and norm is None, "MOMENTS": moments, "GRADIENT_SUMS": norm is not None},
+        **{"GROUP": sizes.group, "IMAGES": images, "ROWS": height // sizes.bands, "STAGES": sizes.stages},
+        num_warps=sizes.num_warps,
+    )
+    return y, Moments(partial, n * height * width, images * height // sizes.bands * width)
+
+
+def slide_weight_gradient(x: Tensor, grad_y: Tensor, *, sizes: SlideSizes = SLIDE_WEIGHT_GRADIENT) -> Tensor:
+    """Return the gradient of the weight in float32, [out, in, 3, 3], like `_weight_gradient`.
+
+    If x has more images than grad_y, the other images of x count as images without a gradient.
+    """
+    n, num_out, height, width = grad_y.shape
+    num_in = x.shape[1]
+    num_tiles = triton.cdiv(n, sizes.images) * height
+    tiles = triton.cdiv(num_tiles, sizes.programs)
+    num_programs = triton.cdiv(num_tiles, tiles)
+    partial = x.new_empty((num_programs * sizes.group, num_out, 3, 3, num_in), dtype=torch.float32)
+    kernels.slide_weight_gradient[(num_programs,)](
+        *(x, grad_y, partial, n, tiles),
+        **{"HEIGHT": height, "WIDTH": width, "IN": num_in, "OUT": num_out},
+        **{"GROUP": sizes.group, "IMAGES": sizes.images, "STAGES": sizes.stages},
+        num_warps=sizes.num_warps,
     )
     return partial.sum(0).permute(0, 3, 1, 2)
 

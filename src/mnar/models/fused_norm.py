@@ -16,6 +16,9 @@ backwards, because the cache still holds the last rows.
     y = leaky(z)        z = w (s - mean) rstd + b       s = x + skip
     g = dy leaky'(z)    db = sum g                      dw = sum g (s - mean) rstd
     ds = w rstd (g - db / rows - (s - mean) rstd dw / rows) + gradient along the skip path
+
+Rows that have no gradient (`Rows`) take part in the forward pass, i.e. in mean, rstd and rows. In the backward pass
+g = 0 for them, and nothing is computed for them.
 """
 
 # mypy: allow-untyped-calls
@@ -31,6 +34,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mnar.models import norm_kernels as kernels
+from mnar.models.rows import in_one_block
+from mnar.types import Rows, Samples
 
 # Each thread handles sixteen elements, which are two 16-byte loads of bfloat16. The other values were chosen by
 # measurements on an H200, see docs/log.md.
@@ -69,8 +74,8 @@ class Tiling:
 
 
 def add_norm_leaky_relu(
-    x: Tensor,
-    skip: Tensor | None,
+    x: Samples,
+    skip: Samples | None,
     weight: Tensor,
     bias: Tensor,
     running_mean: Tensor,
@@ -80,16 +85,18 @@ def add_norm_leaky_relu(
     momentum: float,
     eps: float,
     slope: float,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Samples, Samples]:
     """Return the sum x + skip and the normalised and activated sum. Update the running statistics in place.
 
     x and skip are channels-last and have the same shape and type. All other tensors are float32, except
     num_batches_tracked. If skip is None, the sum is x.
     """
-    total, activated = _AddNormLeakyReLU.apply(
-        x, skip, weight, bias, running_mean, running_var, num_batches_tracked, momentum, eps, slope
-    )
-    return (x if skip is None else total), activated
+    norm = (weight, bias, running_mean, running_var, num_batches_tracked, momentum, eps, slope)
+    if isinstance(x, Tensor):
+        total, _, activated, _ = _AddNormLeakyReLU.apply(x, None, skip, None, *norm)
+        return (x if skip is None else total), activated
+    total, observed_total, activated, observed = _AddNormLeakyReLU.apply(*x, *(skip or (None, None)), *norm)
+    return (x if skip is None else Rows(total, observed_total)), Rows(activated, observed)
 
 
 class _AddNormLeakyReLU(torch.autograd.Function):
@@ -97,7 +104,9 @@ class _AddNormLeakyReLU(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
+        observed_x: Tensor | None,
         skip: Tensor | None,
+        observed_skip: Tensor | None,
         weight: Tensor,
         bias: Tensor,
         running_mean: Tensor,
@@ -106,7 +115,13 @@ class _AddNormLeakyReLU(torch.autograd.Function):
         momentum: float,
         eps: float,
         slope: float,
-    ) -> tuple[Tensor | None, Tensor]:
+    ) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None]:
+        num_trained = len(x)
+        if observed_x is not None:
+            x = in_one_block(x, observed_x)
+        if observed_skip is not None:
+            assert skip is not None  # both parts have a skip path, or none of them
+            skip = in_one_block(skip, observed_skip)
         tiling = Tiling(x)
         partial = weight.new_empty(tiling.partial_shape)
         mean, rstd = torch.empty_like(weight), torch.empty_like(weight)
@@ -120,18 +135,25 @@ class _AddNormLeakyReLU(torch.autograd.Function):
             **tiling.combine_sizes,
         )
         kernels.normalise[tiling.apply_grid](total, activated, mean, rstd, weight, bias, slope, **tiling.apply_sizes)
-        ctx.save_for_backward(total, mean, rstd, weight, bias)
-        ctx.slope, ctx.has_skip = slope, skip is not None
+        ctx.save_for_backward(total[:num_trained], mean, rstd, weight, bias)
+        ctx.slope, ctx.has_skip, ctx.num_normalised = slope, skip is not None, x.numel() // x.shape[1]
         # The sum is often not used elsewhere. It then has no gradient, and the backward kernel need not read one.
         ctx.set_materialize_grads(False)
-        return (None if skip is None else total), activated
+        if observed_x is None:
+            return (None if skip is None else total), None, activated, None
+        totals = (None, None) if skip is None else (total[:num_trained], total[num_trained:])
+        observed = activated[num_trained:]
+        ctx.mark_non_differentiable(observed, *(() if skip is None else totals[1:]))
+        return *totals, activated[:num_trained], observed
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_total: Tensor | None, grad_activated: Tensor | None) -> tuple[Any, ...]:
+    def backward(
+        ctx: Any, grad_total: Tensor | None, _: None, grad_activated: Tensor | None, __: None
+    ) -> tuple[Any, ...]:
         total, mean, rstd, weight, bias = ctx.saved_tensors
         if grad_activated is None:
-            return grad_total, (grad_total if ctx.has_skip else None), *(None,) * 8
+            return grad_total, None, (grad_total if ctx.has_skip else None), *(None,) * 9
         grad_activated = grad_activated.contiguous(memory_format=torch.channels_last)
         if grad_total is not None:
             grad_total = grad_total.contiguous(memory_format=torch.channels_last)
@@ -143,8 +165,8 @@ class _AddNormLeakyReLU(torch.autograd.Function):
         kernels.gather_gradients[tiling.gather_grid](total, grad_activated, partial, *norm, **tiling.gather_sizes)
         kernels.combine_gradients[tiling.combine_grid](partial, rstd, grad_weight, grad_bias, **tiling.combine_sizes)
         kernels.input_gradient[tiling.apply_grid](
-            *(total, grad_activated, grad_total, grad_x, grad_weight, grad_bias, *norm),
+            *(total, grad_activated, grad_total, grad_x, grad_weight, grad_bias, *norm, ctx.num_normalised),
             HAS_GRAD_TOTAL=grad_total is not None,
             **tiling.apply_sizes,
         )
-        return grad_x, (grad_x if ctx.has_skip else None), grad_weight, grad_bias, *(None,) * 6
+        return grad_x, None, (grad_x if ctx.has_skip else None), None, grad_weight, grad_bias, *(None,) * 6

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from mnar.models.classifier import Classifier
 from mnar.models.dropout import dropout_layers
+from mnar.models.rows import joined, through
+from mnar.types import Samples
 
 
 class MLP(Classifier):
@@ -38,6 +40,5 @@ class MLP(Classifier):
             layers += [nn.Linear(before, after), nn.ReLU(), *dropout_layers(dropout)]
         self.layers = nn.Sequential(*layers)
 
-    def features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.layers(x)
-        return features
+    def features(self, x: Samples) -> Tensor:
+        return joined(through(self.layers, x))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.classifier import Classifier, image_channels
+from mnar.models.convolution import Convolution
 from mnar.models.dropout import dropout_layers
+from mnar.models.rows import each, joined, relu_of_sum, through
+from mnar.types import Samples
 
 
 class ResNet18(Classifier):
@@ -18,9 +21,9 @@ class ResNet18(Classifier):
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, dropout: float = 0.0) -> None:
         super().__init__(512, num_classes)
         self.stem = nn.Sequential(
-            nn.Conv2d(image_channels(input_shape), 64, 7, stride=2, padding=3, bias=False),
-            nn.BatchNorm2d(64),
-            nn.ReLU(inplace=True),
+            Convolution(image_channels(input_shape), 64, 7, stride=2),
+            _norm_relu(64),
+            nn.Identity(),  # the layers keep the numbers of torchvision's weights
             nn.MaxPool2d(3, stride=2, padding=1),
         )
         self.blocks = nn.Sequential(
@@ -34,10 +37,11 @@ class ResNet18(Classifier):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def features(self, x: Tensor) -> Tensor:
-        maps: Tensor = self.blocks(self.stem(x))
-        features: Tensor = self.dropout(maps.mean((2, 3)))
-        return features
+    def features(self, x: Samples) -> Tensor:
+        maps = through(self.stem, x)
+        for block in self.blocks:
+            maps = block(maps)
+        return joined(through(self.dropout, each(lambda maps: maps.mean((2, 3)), maps)))
 
 
 class ResidualBlock(nn.Module):
@@ -46,17 +50,24 @@ class ResidualBlock(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
         self.convolutions = nn.Sequential(
-            nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(out_channels),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(out_channels),
+            Convolution(in_channels, out_channels, 3, stride),
+            _norm_relu(out_channels),
+            nn.Identity(),
+            Convolution(out_channels, out_channels, 3),
+            _norm(out_channels),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or in_channels != out_channels:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
-            )
+            self.shortcut = nn.Sequential(Convolution(in_channels, out_channels, 1, stride), _norm(out_channels))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.convolutions(x) + self.shortcut(x))
+    def forward(self, x: Samples) -> Samples:
+        return relu_of_sum(through(self.convolutions, x), through(self.shortcut, x))
+
+
+def _norm_relu(channels: int) -> BatchNormLeakyReLU:
+    return BatchNormLeakyReLU(channels, slope=0.0, momentum=0.1)
+
+
+def _norm(channels: int) -> BatchNormLeakyReLU:
+    """Batch norm alone: LeakyReLU with slope 1 changes nothing."""
+    return BatchNormLeakyReLU(channels, slope=1.0, momentum=0.1)

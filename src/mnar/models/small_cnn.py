@@ -10,6 +10,8 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from mnar.models.classifier import Classifier, image_channels
 from mnar.models.dropout import dropout_layers
+from mnar.models.rows import joined, through
+from mnar.types import Samples
 
 CHANNELS_PER_GROUP = 8  # of group norm
 
@@ -67,8 +69,8 @@ class SmallCNN(Classifier):
         # This halves the time on a CPU: 7 ms instead of 15 ms for a forward and backward pass of 480 digits.
         convert_conv2d_weight_memory_format(self, torch.channels_last)
 
-    def features(self, x: Tensor) -> Tensor:
-        maps: Tensor = self.layers(x)
+    def features(self, x: Samples) -> Tensor:
+        maps = joined(through(self.layers, x))
         return maps.permute(0, 2, 3, 1).flatten(1)  # This is the order in memory, so the result is a view.
 
 

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.classifier import Classifier, image_channels
-from mnar.models.convolution import Convolution3x3
+from mnar.models.convolution import Convolution
 from mnar.models.dropout import dropout_layers
+from mnar.models.rows import each, joined, through
+from mnar.types import Samples
 
 
 class WideResNet(Classifier):
@@ -55,13 +57,13 @@ class WideResNet(Classifier):
                 channels = out_channels
         self.norm = BatchNormLeakyReLU(channels, slope=slope, momentum=momentum)
 
-    def features(self, x: Tensor) -> Tensor:
-        residual: Tensor = self.stem(x)
-        skip: Tensor | None = None
+    def features(self, x: Samples) -> Tensor:
+        residual: Samples = self.stem(x)
+        skip: Samples | None = None
         for block in self.blocks:
             residual, skip = block(residual, skip)
         _, activated = self.norm.add(residual, skip)
-        return activated.mean((2, 3))
+        return joined(each(lambda maps: maps.mean((2, 3)), activated))
 
 
 class PreActivationBlock(nn.Module):
@@ -82,18 +84,14 @@ class PreActivationBlock(nn.Module):
         same_shape = in_channels == out_channels and stride == 1
         self.shortcut = None if same_shape else _convolution(in_channels, out_channels, 1, stride)
 
-    def forward(self, residual: Tensor, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, residual: Samples, skip: Samples | None) -> tuple[Samples, Samples]:
         total, activated = self.norm1.add(residual, skip)
-        residual = self.conv2(self.dropout(self.norm2(self.conv1(activated))))
+        residual = self.conv2(through(self.dropout, self.norm2(self.conv1(activated))))
         skip = total if self.shortcut is None else self.shortcut(activated)
         return residual, skip
 
 
-def _convolution(in_channels: int, out_channels: int, size: int, stride: int) -> nn.Conv2d:
-    convolution = (
-        Convolution3x3(in_channels, out_channels, stride)
-        if size == 3
-        else nn.Conv2d(in_channels, out_channels, size, stride, bias=False)
-    )
+def _convolution(in_channels: int, out_channels: int, size: int, stride: int) -> Convolution:
+    convolution = Convolution(in_channels, out_channels, size, stride)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")  # N(0, sqrt(2 / (k k out)))
     return convolution

@@ -2,10 +2,12 @@
 
 `RECIPES` has every `Recipe` by name, and `TITLES` the title of every table. `ClassScores` are printed scores per class.
 `configure` turns a recipe or the user's options into a `RunConfig`. `no_recipe` makes the error for an unknown name.
+`SCHEDULES` has every named `Schedule`, which replaces training options of a recipe.
 """
 
 from mnar.recipes.configure import configure
 from mnar.recipes.recipe import ClassScores, Recipe
+from mnar.recipes.schedules import SCHEDULES, Schedule
 from mnar.recipes.tables import RECIPES, TITLES, no_recipe
 
-__all__ = ["RECIPES", "TITLES", "ClassScores", "Recipe", "configure", "no_recipe"]
+__all__ = ["RECIPES", "SCHEDULES", "TITLES", "ClassScores", "Recipe", "Schedule", "configure", "no_recipe"]

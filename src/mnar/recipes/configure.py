@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mnar.config import RunConfig, default_guidance_of, parse_setting
+from mnar.config import OWN_DATA, PUBLISHED, RunConfig, default_guidance_of, parse_setting
 from mnar.datasets import DATASETS
 from mnar.guidances import GUIDANCES, NoGuidance, class_of
 from mnar.learners import LEARNERS
@@ -20,6 +20,7 @@ from mnar.recipes.defaults import (
     Sections,
 )
 from mnar.recipes.recipe import Recipe
+from mnar.recipes.schedules import schedule_sections
 from mnar.recipes.tables import RECIPES, no_recipe
 from mnar.training.options import TrainOptions
 
@@ -32,6 +33,7 @@ def configure(
     protocol: str | None = None,
     learner: str | None = None,
     guidance: str | None = None,
+    schedule: str | None = None,
     iterations: int | None = None,
     seed: int | None = None,
     settings: Iterable[str] = (),
@@ -40,8 +42,8 @@ def configure(
     """Return a complete configuration.
 
     Later layers override earlier ones: DEFAULTS, the defaults of the data set, the argument `defaults`, the defaults of
-    the learner and of the pair of learner and data set, the recipe, the parts chosen by name, the other arguments, and
-    finally `settings` (the --set options).
+    the learner and of the pair of learner and data set, the recipe, the parts chosen by name, the named `schedule`, the
+    other arguments, and finally `settings` (the --set options).
     """
     cell = _recipe(recipe).sections if recipe else {}
     parsed = [parse_setting(setting) for setting in settings]
@@ -67,6 +69,7 @@ def configure(
     config = _merge(_merge(config, cell), chosen)
     config = _with_protocol_sizes(config)
     config = _with_guidance(config, named={**cell, **chosen})
+    config = _with_schedule(config, schedule or PUBLISHED, parsed)
     if data is not None:
         # An absolute path, so that --resume works from any folder.
         config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})
@@ -144,6 +147,21 @@ def _with_options_of(learner: str, dataset: str, guidance: Sections) -> Sections
         else {}
     )
     return {**options, **guidance, **before}
+
+
+def _with_schedule(config: Sections, name: str, parsed: Iterable[tuple[str, str, Any]]) -> Sections:
+    """Set the options of a named schedule. `parsed` are the --set options, which may name the optimiser."""
+    optimizer = {option: value for section, option, value in parsed if (section, option) == ("train", "optimizer")}
+    changed = schedule_sections(name, _merge(config, {"train": optimizer}))
+    if name == PUBLISHED:
+        return config
+    if config["dataset"]["name"] == OWN_DATA:
+        raise ValueError(
+            f"the schedule {name!r} replaces that of a published recipe, which your own data do not have: their length "
+            "and learning rate are chosen for the data. Leave the schedule out, or set single options, e.g. --set "
+            "train.schedule=linear"
+        )
+    return {**_merge(config, changed), "schedule": name}
 
 
 def _with_unlabeled_batch_size(config: Sections) -> Sections:

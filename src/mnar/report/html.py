@@ -13,7 +13,18 @@ from mnar.report import comparisons, curves, in_words, matrices, per_class
 from mnar.report.changes import Change, change_headings, changes, compared_evaluations
 from mnar.report.methods import Method, Setting, by_setting, most_telling
 from mnar.report.style import characters_without_font, svg
-from mnar.report.tables import ABOUT_SHORT_RUNS, Row, environments, is_short, row, run_rows, scoring, settings, task
+from mnar.report.tables import (
+    ABOUT_SHORT_RUNS,
+    Row,
+    about_schedules,
+    environments,
+    is_short,
+    row,
+    run_rows,
+    scoring,
+    settings,
+    task,
+)
 from mnar.run.collapse_record import read_collapses
 from mnar.run.file_names import BASELINE, REPORT
 from mnar.run.folder import RunFolder
@@ -265,6 +276,7 @@ def _page(runs: Sequence[Run], title: str) -> str:
         best_mean=_best_mean,
         about_short_runs=ABOUT_SHORT_RUNS if _any_short(by_name) else "",
         collapses=_collapses(runs),
+        about_schedules=about_schedules(runs),
         about_fonts=about_fonts(name for setting in by_name for name in setting.run.split["class_names"]),
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mnar.config import PUBLISHED
 from mnar.report.methods import Method, Setting, by_setting, differing_settings, task_name
 from mnar.run.folder import Environment
 from mnar.run.reader import Run
@@ -66,6 +68,15 @@ def summary(runs: Sequence[Run]) -> list[Row]:
 def is_short(run: Run) -> bool:
     """Whether the headline evaluations cover a large part of the run."""
     return bool(run.step - headline_lines(run.lines)[0]["step"] > SHORT * run.step)
+
+
+def about_schedules(runs: Sequence[Run]) -> str:
+    """A sentence about the named schedules of the runs; empty if all runs have the published one."""
+    names = Counter(run.schedule for run in runs)
+    if set(names) == {PUBLISHED}:
+        return ""
+    used = ", ".join(f"{name} ({num_runs} run{'s' if num_runs > 1 else ''})" for name, num_runs in names.items())
+    return f"Training schedules: {used}. Figures of papers belong to their published schedules."
 
 
 def settings(methods: Sequence[Method]) -> tuple[dict[str, list[Any]], dict[str, Any]]:

@@ -25,6 +25,7 @@ from mnar.models import MODELS, Backbone, Classifier, NetworkOrFactory
 from mnar.protocols import PROTOCOLS, hold_out, split
 from mnar.training.engine import Engine
 from mnar.training.loader import Loader
+from mnar.training.stages import Stage, plan_stages
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet, Split, Task
 
@@ -77,14 +78,16 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: Networ
     guidance = make_guidance(config, data, rows, task)
     learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
     _check_learner(config, learner, rows)
+    stages = _plan_stages(config, task, learner)
     loader = Loader(
         data,
         rows,
         engine.augmentation(make_augment(config, data, rows if "marginal" in learner.views else None)),
         views=learner.views,
-        labeled_view=learner.labeled_view,
+        labeled_view=learner.labeled_view if options.labeled_view == "auto" else options.labeled_view,
         batch_labeled=options.batch_labeled,
         batch_unlabeled=options.batch_unlabeled,
+        stages=stages,
         seed=config.seed,
         device=engine.device,
         held_out=validation_index,
@@ -137,6 +140,7 @@ def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
                 "iterations": steps,
                 "eval_every": steps,  # there is nothing to score before the end
                 "validation": 0.0,
+                "batch_stages": (1.0,),  # the number of steps was counted for full batches
             },
         }
     )
@@ -176,6 +180,30 @@ def _check_learner(config: RunConfig, learner: Learner, rows: Split) -> None:
         )
 
 
+def _plan_stages(config: RunConfig, task: Task, learner: Learner) -> tuple[Stage, ...]:
+    """The batch sizes of all steps. A stage whose batch is too small for the learner is refused."""
+    options = config.train
+    stages = plan_stages(
+        options.batch_stages,
+        iterations=options.iterations,
+        batch_labeled=options.batch_labeled,
+        batch_unlabeled=options.batch_unlabeled,
+        generations=learner.generations,
+    )
+    smallest = min(stage.batch_unlabeled for stage in stages)
+    if smallest < options.batch_unlabeled:
+        try:  # the constructor knows the smallest batch that the method can use
+            LEARNERS[config.learner.name](
+                task._replace(batch_unlabeled=smallest), learner.guidance, **config.learner.options
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"train.batch_stages has a stage with {smallest} of {options.batch_unlabeled} unlabelled samples, "
+                f"which is too small: {error}"
+            ) from error
+    return stages
+
+
 def _true_class_counts(data: DataSet, rows: Split) -> tuple[float, ...]:
     pool = data.train_y[torch.from_numpy(rows.unlabeled_index)]
     if (pool < 0).any():
@@ -193,4 +221,9 @@ def _check_data_kind(config: RunConfig, data: DataSet) -> None:
         raise ValueError(
             f"{name} is for {' or '.join(LEARNERS[name].suits)}, but {config.dataset.name} has {kind}; "
             f"choose --learner from {suitable}"
+        )
+    if config.train.labeled_view == "strong" and not data.is_image:
+        raise ValueError(
+            f"train.labeled_view is 'strong', but {config.dataset.name} has tables, which have no strong view; choose "
+            "--set train.labeled_view=auto"
         )

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mnar.config import IDLE_GUIDANCES, default_guidance_of, guidance_chain, settings_of
+from mnar.config import IDLE_GUIDANCES, PUBLISHED, default_guidance_of, guidance_chain, settings_of
 from mnar.run.file_checks import check_complete, check_evaluations
 from mnar.run.file_names import CONFIG, METRICS, MODEL, PORTFOLIO, PRETRAINING, REPORT
 from mnar.run.folder import Environment, Evaluation, RunFolder, SplitRecord
 
 TASK_SECTIONS = ("dataset", "protocol", "split")
+
+# Options that runs of earlier versions do not have, with the values that these runs used.
+ADDED_OPTIONS = {"train.batch_stages": [1.0], "train.labeled_view": "auto"}
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,7 +65,7 @@ class Run:
     @property
     def method(self) -> dict[str, Any]:
         """All options except the seed, {"guidance.alpha": 3, ...}. Runs with equal methods differ by seed only."""
-        settings = settings_of(self.config)
+        settings = {**ADDED_OPTIONS, **settings_of(self.config)}
         return {key: value for key, value in settings.items() if key != "seed" and value is not None}
 
     @property
@@ -70,6 +73,11 @@ class Run:
         """The options that define the task: data set, protocol and split. Runs with equal settings can be compared."""
         of_data = {key: value for key, value in self.method.items() if key.split(".")[0] in TASK_SECTIONS}
         return {"dataset": self.split["dataset"], **of_data}  # split.json names a user's own data by its file
+
+    @property
+    def schedule(self) -> str:
+        """The name of the schedule; runs of earlier versions have the published one."""
+        return str(self.config.get("schedule", PUBLISHED))
 
     @property
     def guidances(self) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ class RunRecorder:
     ) -> None:
         self.folder, self.files = folder, RunFolder(folder)
         self.class_names, self.display, self.stop = class_names, display, stop
-        self.iterations, self.images_per_step = trainer.options.iterations, trainer.images_per_step
+        self.iterations, self.images_until = trainer.options.iterations, trainer.images_until
         self.num_generations = trainer.learner.generations
         self.first_step = first_step
         self.saved_step = self.last_step = first_step
@@ -67,7 +67,8 @@ class RunRecorder:
         self.warned: dict[str, str] = {}
         self.lr, self.is_collapsed = config.train.lr, False
         # Only runs on own data can be shortened by --minutes. A GPU works asynchronously, so only log steps are timed.
-        self.estimate = Estimate(self.iterations, first_step) if config.dataset.name == OWN_DATA else None
+        is_own_data = config.dataset.name == OWN_DATA
+        self.estimate = Estimate(self.iterations, first_step, trainer.images_until) if is_own_data else None
         self.times_every_step = trainer.engine.device.type == "cpu"
 
     @property
@@ -162,7 +163,8 @@ class RunRecorder:
 
     def _rate(self, step: int) -> float:
         """Images per second since this session began."""
-        return (step - self.first_step) * self.images_per_step / max(time.monotonic() - self.began, 1e-9)
+        images = self.images_until(step) - self.images_until(self.first_step)
+        return images / max(time.monotonic() - self.began, 1e-9)
 
     def _write_environment(self, step: int) -> None:
         """Timings go here and not into metrics.jsonl, which is the same however often a run was resumed."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mnar.atomic_write import check_writable
 from mnar.augment import kind_of
-from mnar.config import OWN_DATA, RunConfig
+from mnar.config import OWN_DATA, PUBLISHED, RunConfig
 from mnar.run import checkpoint
 from mnar.run.assemble import (
     NUM_CHECKED,
@@ -48,10 +48,14 @@ OnFinished = Callable[[Path], None]  # called with the folder of a finished run,
 
 
 def default_folder(config: RunConfig) -> Path:
-    """runs/DATA-PROTOCOL-LEARNER-GUIDANCE-seedN; a user's own data is named by its file or folder."""
+    """runs/DATA-PROTOCOL-LEARNER-GUIDANCE-seedN; a user's own data is named by its file or folder.
+
+    A schedule other than the published one stands before the seed.
+    """
     root = config.dataset.options.get("root")
     task = root.stem if config.dataset.name == OWN_DATA and root else f"{config.dataset.name}-{config.protocol.name}"
-    return Path("runs") / f"{task}-{config.learner.name}-{config.guidance.full_name}-seed{config.seed}"
+    schedule = "" if config.schedule == PUBLISHED else f"-{config.schedule}"
+    return Path("runs") / f"{task}-{config.learner.name}-{config.guidance.full_name}{schedule}-seed{config.seed}"
 
 
 def check_new_folder(folder: Path) -> None:
@@ -198,7 +202,7 @@ def _refuse_used(folder: Path) -> None:
 
 def _check_views(config: RunConfig, data: DataSet, rows: Split, trainer: Trainer) -> None:
     """Make every view of a few samples, so that unsuitable data are refused now and not in the first step."""
-    names = {"id", trainer.learner.labeled_view, *trainer.learner.views}
+    names = {"id", trainer.loader.labeled_view, *trainer.learner.views}
     augment = make_augment(config, data, rows if "marginal" in names else None)
     with torch.random.fork_rng(devices=[]):
         views = {name: augment(data.train_x[:NUM_CHECKED], kind_of(name)) for name in names}

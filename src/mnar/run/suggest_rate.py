@@ -27,22 +27,27 @@ def with_suggested_rate(config: RunConfig, data: DataSet) -> RunConfig:
     with torch.random.fork_rng(devices):
         rows = make_split(config, data)
         trainer = make_trainer(config, data, rows)
-        num_steps = num_test_steps(config.train, trainer.images_per_step)
+        num_steps = num_test_steps(config.train, trainer.images_until(config.train.iterations))
         if num_steps < FEWEST_STEPS or trainer.learner.pretrained_by is not None or not trainer.learner.uses_labels:
             return config
         rate = suggested_rate(make_trainer(labels_only(config), data, rows), num_steps)
     return dataclasses.replace(config, train=dataclasses.replace(config.train, lr=rate))
 
 
-def num_test_steps(options: TrainOptions, samples_per_step: int) -> int:
-    """The number of steps of the range test: at most 75, and at most 5 % of the samples of the training."""
-    within_share = SHARE_OF_TRAINING * options.iterations * samples_per_step / options.batch_labeled
+def num_test_steps(options: TrainOptions, num_samples: int) -> int:
+    """The number of steps of the range test: at most 75, and at most 5 % of the `num_samples` of the training."""
+    within_share = SHARE_OF_TRAINING * num_samples / options.batch_labeled
     return min(NUM_STEPS, int(within_share))
 
 
 def labels_only(config: RunConfig) -> RunConfig:
     """The same network and optimiser, trained on the labels alone with a constant learning rate."""
-    train = dataclasses.asdict(config.train) | {"schedule": "constant", "warmup": 0.0, "validation": 0.0}
+    train = dataclasses.asdict(config.train) | {
+        "schedule": "constant",
+        "warmup": 0.0,
+        "validation": 0.0,
+        "batch_stages": (1.0,),
+    }
     engine = dataclasses.asdict(config.engine) | {"compile": False, "cuda_graph": False}  # not worth it for 75 steps
     sections = {**config.to_dict(), "learner": {"name": "supervised"}, "guidance": {"name": "none"}}
     return RunConfig.from_dict({**sections, "train": train, "engine": engine})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -22,10 +23,21 @@ FEWEST_ITERATIONS = 20
 
 
 class Estimate:
-    """Estimates the time that a run still takes from the time of its first steps."""
+    """Estimates the time that a run still takes from the time of its first steps.
 
-    def __init__(self, iterations: int, first_step: int, clock: Callable[[], float] = time.monotonic) -> None:
+    images_until    the number of samples that the steps up to a step process; batches may grow during the training
+    """
+
+    def __init__(
+        self,
+        iterations: int,
+        first_step: int,
+        images_until: Callable[[int], int] = lambda step: step,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.iterations, self.first_step, self.clock = iterations, first_step, clock
+        self.images_until = images_until
         self._began: tuple[int, float] | None = None
 
     def seconds_left(self, step: int) -> float | None:
@@ -34,10 +46,11 @@ class Estimate:
             if step >= self.first_step + STEPS_BEFORE:
                 self._began = step, self.clock()
             return None
-        num_steps, seconds = step - self._began[0], self.clock() - self._began[1]
-        if num_steps < FEWEST_TIMED or seconds < SHORTEST_TIMING:
+        began, seconds = self._began[0], self.clock() - self._began[1]
+        if step - began < FEWEST_TIMED or seconds < SHORTEST_TIMING:
             return None
-        return seconds / num_steps * (self.iterations - step)
+        timed, left = self.images_until(step) - self.images_until(began), self.images_until(self.iterations)
+        return seconds / timed * (left - self.images_until(step))
 
 
 def in_words(seconds: float) -> str:
@@ -61,7 +74,11 @@ def iterations_within(config: RunConfig, data: DataSet, minutes: float) -> int:
 
 
 def time_of_steps(config: RunConfig, data: DataSet) -> tuple[float, float]:
-    """Seconds of one training step and of one evaluation, on this machine. The random state stays as it was."""
+    """Seconds of one training step and of one evaluation, on this machine. The random state stays as it was.
+
+    The step has the full batch size, so that a training with smaller batches at first ends in time.
+    """
+    config = replace(config, train=replace(config.train, batch_stages=(1.0,)))
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
         trainer = make_trainer(config, data, make_split(config, data))

@@ -11,7 +11,7 @@ from rich.markup import escape
 from mnar.config import SECTIONS, TABLES, options_of
 from mnar.guidances import class_of
 from mnar.learners import LEARNERS
-from mnar.recipes import RECIPES, TITLES, Recipe, no_recipe
+from mnar.recipes import RECIPES, SCHEDULES, TITLES, Recipe, no_recipe
 
 
 def listing(kind: str | None, which: str = "") -> Iterator[str]:
@@ -22,8 +22,8 @@ def listing(kind: str | None, which: str = "") -> Iterator[str]:
     """
     kinds = {f"{section}s": (section, table) for section, table in TABLES.items()}
     kinds |= {section: (section, {"": make}) for section, make in SECTIONS.items()}
-    if kind is not None and kind not in (*kinds, "recipes"):
-        raise ValueError(f"there is nothing called {kind!r} to list; choose from {[*kinds, 'recipes']}")
+    if kind is not None and kind not in (*kinds, "recipes", "schedules"):
+        raise ValueError(f"there is nothing called {kind!r} to list; choose from {[*kinds, 'recipes', 'schedules']}")
     for title, (section, table) in kinds.items():
         if kind in (None, title):
             if not (found := _begin_with(which, table)):
@@ -38,6 +38,11 @@ def listing(kind: str | None, which: str = "") -> Iterator[str]:
     if kind is None:
         yield "[bold]recipes[/bold]  [dim]--recipe NAME; `mnar list recipes TABLE` lists their names[/dim]"
         yield from (f"  {table}  [dim]{escape(title)}[/dim]" for table, title in TITLES.items())
+    if kind in (None, "schedules"):
+        if not (schedules := _begin_with(which, SCHEDULES)):
+            raise ValueError(f"none of the schedules begins with {which!r}; choose from {[*SCHEDULES]}")
+        yield "[bold]schedules[/bold]  [dim]--schedule NAME[/dim]"
+        yield from (f"  {name}  [dim]{escape(schedule.about)}[/dim]" for name, schedule in schedules.items())
     if kind == "recipes":
         if not (recipes := _begin_with(which, RECIPES)):
             raise no_recipe(which, [*TITLES, *RECIPES])

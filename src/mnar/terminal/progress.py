@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from mnar.config import RunConfig
+from mnar.config import PUBLISHED, RunConfig
 from mnar.run.folder import RunFolder
 from mnar.run.recorder import Display
 from mnar.run.timing import in_words
@@ -59,7 +59,8 @@ class TerminalDisplay(Display):
         self.test_counts = RunFolder(folder).split()["test"]
         name = f"{config.learner.name} + {config.guidance.full_name} on {config.dataset.name}, seed {config.seed}"
         origin = f", from step {first_step}" if first_step else ""
-        self.console.print(f"{name}: {self.iterations:,} steps{origin}", highlight=False)
+        schedule = "" if config.schedule == PUBLISHED else f", schedule {config.schedule}"
+        self.console.print(f"{name}: {self.iterations:,} steps{schedule}{origin}", highlight=False)
         self.bar.update(self.task, description=config.dataset.name, total=self.iterations, completed=first_step)
 
     def stepped(self, step: int) -> None:

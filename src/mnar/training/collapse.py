@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mnar.models import Classifier
 from mnar.models.batch_norm import BatchNormLeakyReLU
-from mnar.models.convolution import Convolution3x3
+from mnar.models.convolution import Convolution
 from mnar.training.meters import Diverged
 
 CHECKED_AT = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # shares of the steps of a generation
@@ -80,7 +80,7 @@ def signs_of(model: Classifier, x: Tensor, y: Tensor, inference: Callable[[Class
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.eval()
-        if isinstance(module, BatchNormLeakyReLU | Convolution3x3):
+        if isinstance(module, BatchNormLeakyReLU | Convolution):
             module.fused = False  # a kernel for this batch size would have to be compiled first
     logits = inference(model)(x).float().cpu()
     y, predicted = y.cpu(), logits.argmax(1)

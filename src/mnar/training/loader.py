@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from mnar import distributed
 from mnar.augment import kind_of
+from mnar.training.stages import Stage
 from mnar.types import Batch, DataSet, Selection, Split
 
 STEPS_AHEAD = 64  # the rows of this many steps are drawn on the host and copied to the device together
@@ -20,7 +22,7 @@ MAX_SHARE_OF_FREE_MEMORY = 0.5  # of the free device memory that samples may fil
 
 
 class Loader:
-    """Draws the rows of a step from (seed, step) alone, so that resuming needs no sampler state.
+    """Draws the rows of a step from (seed, step, batch size) alone, so that resuming needs no sampler state.
 
     Labelled rows may repeat within a batch. Unlabelled rows are distinct within a batch and independent across batches,
     so a sample can return in the next batch. With one permutation per epoch, no sample would return within the first
@@ -28,6 +30,7 @@ class Loader:
 
     A `row` is a row of the training samples. An `index` is a position in the labelled or the unlabelled set.
 
+    stages       the batch sizes of all steps; empty: every step has `batch_labeled` and `batch_unlabeled` samples
     on_device    True: copy all samples to the device. False: keep them in host memory (or in a memory-mapped file) and
                  copy the samples of each step. None: copy them if they take at most half of the free device memory.
                  The batches are the same in all cases.
@@ -44,6 +47,7 @@ class Loader:
         labeled_view: str = "weak",
         batch_labeled: int,
         batch_unlabeled: int,
+        stages: Sequence[Stage] = (),
         seed: int,
         device: torch.device,
         on_device: bool | None = None,
@@ -52,8 +56,10 @@ class Loader:
         self.num_labeled, self.num_unlabeled = len(split.labeled_index), len(split.unlabeled_index)
         if batch_labeled < 1 or batch_unlabeled < 1:
             raise ValueError(f"batch sizes are {batch_labeled} and {batch_unlabeled}; each must be at least 1")
-        if not views:
-            batch_unlabeled = 0  # the learner uses no unlabelled samples
+        self.stages = tuple(stages) or (Stage(sys.maxsize, batch_labeled, batch_unlabeled),)
+        if not views:  # the learner uses no unlabelled samples
+            batch_unlabeled = 0
+            self.stages = tuple(stage._replace(batch_unlabeled=0) for stage in self.stages)
         if batch_unlabeled > self.num_unlabeled:
             raise ValueError(
                 f"train.batch_unlabeled is {batch_unlabeled}, but there are {self.num_unlabeled} unlabelled samples "
@@ -61,7 +67,6 @@ class Loader:
             )
         self.augment, self.seed, self.device = augment, seed, device
         self.views, self.labeled_view = tuple(views), labeled_view
-        self.batch_labeled, self.batch_unlabeled = batch_labeled, batch_unlabeled
         self.on_device = fits_on_device(data.train_x.nbytes, device) if on_device is None else on_device
         # uint8 on the device takes a quarter of the memory of float32; the augmentation casts after the crop
         self._inputs = data.train_x.to(device) if self.on_device else data.train_x
@@ -78,25 +83,32 @@ class Loader:
         self.unlabeled_targets = data.train_y.to(device)[self._unlabeled_rows]
         if (self.unlabeled_targets < 0).any():
             self.unlabeled_targets = torch.full_like(self.unlabeled_targets, -1)
-        # A CUDA graph reads the indices from fixed addresses.
         # The share of this process; `make_trainer` does not allow several processes yet.
-        local = slice(distributed.rank(), None, distributed.world_size())
-        self._local = local
-        self._x_index = torch.zeros(len(range(batch_labeled)[local]), dtype=torch.int64, device=device)
-        self._u_index = torch.zeros(len(range(batch_unlabeled)[local]), dtype=torch.int64, device=device)
-        self._drawn_block = -1
+        self._local = slice(distributed.rank(), None, distributed.world_size())
+        # A CUDA graph reads the indices from fixed addresses, which a smaller batch fills in part.
+        sizes = [len(range(size)[self._local]) for size in (batch_labeled, batch_unlabeled)]
+        self._index_buffers = [torch.zeros(size, dtype=torch.int64, device=device) for size in sizes]
+        self._x_index, self._u_index = self._index_buffers
+        self._drawn_block: tuple[int, Stage] | None = None
         self._drawn: tuple[Tensor, Tensor] | None = None
-        batch = len(self._x_index) + len(self._u_index)
-        self._staging = None if self.on_device else Staging(self._inputs, batch, device)
+        self._staging = None if self.on_device else Staging(self._inputs, sum(sizes), device)
+
+    def stage_of(self, step: int) -> Stage:
+        """The stage of a step, counted from 0. Steps after the end belong to the last stage."""
+        return next((stage for stage in self.stages if step < stage.end), self.stages[-1])
 
     def indices(self, step: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Draw the rows of one step: rows of the labelled set, and rows of the unlabelled set."""
+        return self._indices(step, self.stage_of(step))
+
+    def _indices(self, step: int, stage: Stage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         rng = np.random.default_rng([self.seed, step])
-        x_index = rng.integers(self.num_labeled, size=self.batch_labeled)
+        x_index = rng.integers(self.num_labeled, size=stage.batch_labeled)
+        size = stage.batch_unlabeled
         if self._pool is None:
-            u_index = rng.choice(self.num_unlabeled, size=self.batch_unlabeled, replace=False)
+            u_index = rng.choice(self.num_unlabeled, size=size, replace=False)
         else:
-            u_index = rng.choice(self._pool, size=self.batch_unlabeled, replace=len(self._pool) < self.batch_unlabeled)
+            u_index = rng.choice(self._pool, size=size, replace=len(self._pool) < size)
         return x_index, u_index
 
     def adopt(self, selection: Selection) -> None:
@@ -133,11 +145,13 @@ class Loader:
     def seek(self, step: int) -> None:
         """Load the rows of `step`, so that `batch` returns the batch of that step."""
         block, offset = divmod(step, STEPS_AHEAD)
-        if self._drawn is None or block != self._drawn_block:
-            self._drawn, self._drawn_block = self._draw(block), block
-        x_index, u_index = self._drawn
-        self._x_index.copy_(x_index[offset])
-        self._u_index.copy_(u_index[offset])
+        stage = self.stage_of(step)
+        if self._drawn is None or (block, stage) != self._drawn_block:
+            self._drawn, self._drawn_block = self._draw(block, stage), (block, stage)
+        drawn = [index[offset] for index in self._drawn]
+        self._x_index, self._u_index = (
+            buffer[: len(index)].copy_(index) for buffer, index in zip(self._index_buffers, drawn, strict=True)
+        )
         if self._staging is not None:
             self._staging.load(offset)
 
@@ -147,7 +161,8 @@ class Loader:
             labeled = self._inputs[self._labeled_rows[self._x_index]]
             unlabeled = self._inputs[self._unlabeled_rows[self._u_index]]
         else:
-            labeled, unlabeled = self._staging.loaded.tensor_split([len(self._x_index)])
+            sizes = [len(self._x_index), len(self._u_index)]
+            labeled, unlabeled = self._staging.loaded[: sum(sizes)].split(sizes)
         return Batch(
             x=self.augment(labeled, self.labeled_view),
             y=self._labels[self._x_index],
@@ -165,9 +180,10 @@ class Loader:
         if state.get("selection"):
             self.adopt(Selection(**state["selection"]))
 
-    def _draw(self, block: int) -> tuple[Tensor, Tensor]:
+    def _draw(self, block: int, stage: Stage) -> tuple[Tensor, Tensor]:
+        """Draw the rows of a block of steps. Steps of the block that belong to another stage are drawn in vain."""
         first = block * STEPS_AHEAD
-        drawn = [self.indices(step) for step in range(first, first + STEPS_AHEAD)]
+        drawn = [self._indices(step, stage) for step in range(first, first + STEPS_AHEAD)]
         x_index, u_index = (
             torch.from_numpy(np.stack(rows)[:, self._local].copy()) for rows in zip(*drawn, strict=True)
         )
@@ -204,8 +220,9 @@ class Staging:
         buffer, copied = next(self._buffers)
         if copied is not None:
             copied.synchronize()  # an earlier copy from this buffer may still be running
-        torch.index_select(self.samples, 0, self._rows[step], out=buffer)
-        self.loaded.copy_(buffer, non_blocking=True)
+        rows = self._rows[step]  # as many as the batch has, which may be fewer than the largest batch
+        torch.index_select(self.samples, 0, rows, out=buffer[: len(rows)])
+        self.loaded[: len(rows)].copy_(buffer[: len(rows)], non_blocking=True)
         if copied is not None:
             copied.record()
 

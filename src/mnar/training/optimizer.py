@@ -1,50 +1,67 @@
-"""The optimisers with their parameter groups, the learning-rate schedule, and the moving average of the weights."""
+"""The optimisers with their parameter groups, and the moving average of the weights."""
 
 from __future__ import annotations
 
 import copy
-import math
+from collections import defaultdict
 
 import torch
 from torch import Tensor, nn
 
 from mnar.models import Classifier
+from mnar.training.muon import Muon
+from mnar.training.sgd import SGD, leave_dynamo_alone
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def make_optimizer(
-    kind: str, model: nn.Module, *, lr: Tensor, momentum: float, weight_decay: float, capturable: bool = False
+    kind: str, model: Classifier, *, lr: Tensor, momentum: float, weight_decay: float, capturable: bool = False
 ) -> torch.optim.Optimizer:
-    """Make Nesterov SGD, Adam or RMSprop. Normalisation layers have no weight decay, as in the published recipe.
+    """Make Nesterov SGD, Adam, RMSprop or Muon. Normalisation layers have no weight decay, as in the published recipe.
+
+    Muon trains the weights of hidden layers (`hidden_matrices`), and Nesterov SGD trains all other parameters.
 
     lr            a tensor on the device that the schedule changes in place, so that a CUDA graph sees the change
     capturable    whether the optimiser will be part of a CUDA graph
     """
     of_norms = {p for module in model.modules() if isinstance(module, NORMS) for p in module.parameters()}
     trainable = [p for p in model.parameters() if p.requires_grad]
+    matrices = hidden_matrices(model) if kind == "muon" else set()
     groups = [
-        {"params": [p for p in trainable if p not in of_norms], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if p in matrices], "weight_decay": weight_decay, "muon": True},
+        {"params": [p for p in trainable if p not in of_norms | matrices], "weight_decay": weight_decay},
         {"params": [p for p in trainable if p in of_norms], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
+    leave_dynamo_alone()
     if kind == "sgd":
-        return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
+        return SGD(groups, lr=lr, momentum=momentum)
     if kind == "adam":
         return torch.optim.Adam(groups, lr=lr, fused=True, capturable=capturable)
     if kind == "rmsprop":  # the values of Keras, which the methods with RMSprop used
         return torch.optim.RMSprop(groups, lr=lr, alpha=0.9, eps=1e-7, capturable=capturable)
-    raise ValueError(f"unknown train.optimizer {kind!r}; choose sgd, adam or rmsprop")
+    if kind == "muon":
+        return Muon(groups, lr=lr, momentum=momentum)
+    raise ValueError(f"unknown train.optimizer {kind!r}; choose sgd, adam, rmsprop or muon")
 
 
-def cosine(progress: Tensor) -> Tensor:
-    """FixMatch's schedule: the factor of the learning rate falls from 1 to cos(7 pi / 16) = 0.195."""
-    return torch.cos(progress * (7 * math.pi / 16))
+def hidden_matrices(model: Classifier) -> set[nn.Parameter]:
+    """The parameters that Muon trains: trainable weights of linear layers and convolutions, except those of the heads.
 
-
-def warm_up(progress: Tensor, share: float) -> Tensor:
-    """The factor of the learning rate rises linearly to 1, which it reaches when `progress` is `share`."""
-    return (progress / share).clamp(max=1.0)
+    The weight of a grouped convolution is not one matrix, and a matrix with a single row or column is a vector.
+    """
+    heads = {*model.head.modules(), *model.heads.modules()}
+    layers = [module for module in model.modules() if isinstance(module, LAYERS) and module not in heads]
+    weights = {layer.weight for layer in layers if getattr(layer, "groups", 1) == 1}
+    matrices = {p for p in model.parameters() if p in weights and p.requires_grad and 1 < len(p) < p.numel()}
+    if not matrices:
+        raise ValueError(
+            f"train.optimizer is 'muon', but {type(model).__name__} has no hidden layer with a trainable matrix of "
+            "weights. Muon does not suit heads, biases and other vectors. Choose --set train.optimizer=sgd"
+        )
+    return matrices
 
 
 class Average:
@@ -55,7 +72,11 @@ class Average:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         self._averages: list[Tensor] = list(self.model.parameters())
         self._parameters: list[Tensor] = list(model.parameters())
-        self._copies, self._buffers = list(self.model.buffers()), list(model.buffers())
+        # One list per dtype. A list with several would be copied tensor by tensor on a GPU: 75 kernels for WRN-28-2.
+        self._copies, self._buffers = defaultdict[torch.dtype, list[Tensor]](list), defaultdict(list)
+        for copied, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
+            self._copies[buffer.dtype].append(copied)
+            self._buffers[buffer.dtype].append(buffer)
 
     @torch.no_grad()
     def restart(self) -> None:
@@ -69,5 +90,5 @@ class Average:
         self._copy_buffers()
 
     def _copy_buffers(self) -> None:
-        if self._buffers:
-            torch._foreach_copy_(self._copies, self._buffers)
+        for dtype, buffers in self._buffers.items():
+            torch._foreach_copy_(self._copies[dtype], buffers)

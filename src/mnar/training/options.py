@@ -6,7 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from mnar.training.stages import check_factors
+
 Switch = bool | Literal["auto"]
+# `train.ema=auto`
+AVERAGED_PARTS, SMALLEST_DECAY, LARGEST_DECAY = 18, 0.9, 0.999
 
 
 @dataclass(frozen=True)
@@ -15,11 +19,17 @@ class TrainOptions:
 
     iterations                       training steps, over all generations
     batch_labeled, batch_unlabeled   samples per step
+    batch_stages                     factors of both batch sizes: the steps of a generation are divided into as many
+                                     equal parts, and a part has the full sizes times its factor, e.g. [0.25, 0.5, 1]
+    labeled_view                     view of the labelled samples: "weak" (crop and flip), "strong" (images only:
+                                     RandAugment, too) or "auto", which is the view of the learner's paper
     optimizer, lr, momentum, weight_decay
-    schedule                         "cosine" lets the learning rate fall to 0.195 of `lr`, "constant" keeps it
+    schedule                         "cosine" lets the learning rate fall to 0.195 of `lr` (FixMatch), "cosine_to_zero"
+                                     (half a cosine) and "linear" let it fall to 0, "constant" keeps it
     warmup                           share of the steps during which the learning rate rises linearly to `lr`; 0: none
     max_grad_norm                    a gradient with a larger norm is scaled down to this norm; 0: no limit
-    ema                              decay of the moving average of the weights; the averaged model is evaluated
+    ema                              decay of the moving average of the weights; the averaged model is evaluated.
+                                     "auto" matches the decay to the length: 1 - 18 / iterations, within 0.9 and 0.999
     validation                       share of the labels held out for early stopping; 0: none
     patience                         steps without a lower validation loss, after which training stops
     collapse                         what happens when the run does not learn (training/collapse.py): "warn" only, or
@@ -30,14 +40,16 @@ class TrainOptions:
     iterations: int = 2**20
     batch_labeled: int = 64
     batch_unlabeled: int = 448
-    optimizer: Literal["sgd", "adam", "rmsprop"] = "sgd"
+    batch_stages: tuple[float, ...] = (1.0,)
+    labeled_view: Literal["auto", "weak", "strong"] = "auto"
+    optimizer: Literal["sgd", "adam", "rmsprop", "muon"] = "sgd"
     lr: float = 0.03
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Literal["cosine", "cosine_to_zero", "linear", "constant"] = "cosine"
     warmup: float = 0.0
     max_grad_norm: float = 0.0
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    ema: float = 0.999
+    ema: float | Literal["auto"] = 0.999
     validation: float = 0.0
     patience: int = 100
     collapse: Literal["warn", "restart", "fail"] = "warn"
@@ -57,6 +69,9 @@ class TrainOptions:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.ema == "auto":  # replaced by the number, so that config.yaml shows what was used
+            object.__setattr__(self, "ema", decay_for(self.iterations))
+        check_factors(self.batch_stages, self.batch_unlabeled)
         for name, low, high in (
             ("lr", 0, math.inf),
             ("weight_decay", 0, math.inf),
@@ -70,14 +85,22 @@ class TrainOptions:
                 raise ValueError(f"train.{name} is {getattr(self, name)}; it must lie in [{low}, {high})")
 
 
+def decay_for(iterations: int) -> float:
+    """The decay of the moving average for a training of this length: the average covers about 1/18 of the steps.
+
+    900 steps give 0.98, the decay for digits, and 18,000 or more steps 0.999, the decay of the published recipe.
+    """
+    return min(LARGEST_DECAY, max(SMALLEST_DECAY, 1 - AVERAGED_PARTS / iterations))
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """How steps are executed. These options change speed and rounding, not the method.
 
     device        "auto", "cpu", "cuda" or "cuda:1"
     precision     "auto": bfloat16 on a GPU, float32 on a CPU
-    fused         the Triton kernels of this package for batch-norm and narrow convolutions
-    compile       torch.compile for augmentation and guidance, and for the model where `fused` is off
+    fused         the Triton kernels of this package for views of images, batch-norm and narrow convolutions
+    compile       torch.compile for the guidance, and for views and model where `fused` is off
     cuda_graph    one CUDA graph for the whole step
     """
 

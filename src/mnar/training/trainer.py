@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mnar.learners import Learner
 from mnar.models import Classifier
+from mnar.models.side_stream import weight_gradients_aside
 from mnar.training.collapse import NUM_PROBED, Collapsed, is_due, signs_of, verdict
 from mnar.training.early_stopping import BestSoFar, evaluating
 from mnar.training.engine import Engine
@@ -23,9 +24,11 @@ from mnar.training.evaluation import as_lists, predictions_on, pseudo_label_scor
 from mnar.training.loader import Loader
 from mnar.training.meters import Diverged, Meters
 from mnar.training.metrics import Predictions, recorded_scores
-from mnar.training.optimizer import Average, cosine, make_optimizer, warm_up
+from mnar.training.optimizer import Average, make_optimizer
 from mnar.training.options import TrainOptions
 from mnar.training.recorder import Recorder
+from mnar.training.schedule import SCHEDULES, warm_up
+from mnar.training.stages import part_end
 from mnar.types import DataSet, Selection
 
 NUM_SNAPSHOTS = 20  # evaluations that write matrices to metrics.jsonl; with 100 classes, more would make it large
@@ -61,8 +64,8 @@ class Trainer:
         self.model = engine.place(model).train()
         self.learner = learner.to(engine.device)
         self.network = learner.guidance.watch(engine.network(self.model))
-        engine.guide(learner.guidance)
-        self.average = Average(self.model, options.ema)
+        engine.guide(learner.guidance, num_steps=options.iterations)
+        self.average = Average(self.model, float(options.ema))
         if learner.uses_teacher:
             if options.ema == 0:
                 raise ValueError(
@@ -96,7 +99,7 @@ class Trainer:
 
     def generation_end(self, generation: int) -> int:
         """The last step of a generation. The lengths of generations differ by at most one step."""
-        return (generation + 1) * self.options.iterations // self.learner.generations
+        return part_end(generation, self.learner.generations, self.options.iterations)
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -146,23 +149,50 @@ class Trainer:
     def records_pseudo_labels(self) -> bool:
         return bool(self.learner.views) and self.learner.labels_batches
 
-    @property
-    def images_per_step(self) -> int:
-        return self.options.batch_labeled + len(self.learner.views) * self.options.batch_unlabeled
+    def images_until(self, step: int) -> int:
+        """The number of samples, counted once per view, that the steps up to this one process."""
+        images, began = 0, 0
+        for stage in self.loader.stages:
+            num_steps = max(0, min(stage.end, step) - began)
+            images += num_steps * (stage.batch_labeled + len(self.learner.views) * stage.batch_unlabeled)
+            began = stage.end
+        return images
+
+    def is_batch_changed(self, step: int) -> bool:
+        """Whether the batch after this step has another size than the batch of this step (`train.batch_stages`)."""
+        return self.loader.stage_of(step).sizes != self.loader.stage_of(step - 1).sizes
 
     def warm_up(self) -> None:
         """Compile the Triton kernels of the model while the first batch compiles the augmentation.
 
         torch.compile itself runs one compilation at a time, so only the kernels of this package gain from the thread.
         """
-        if not self.engine.fused or self.is_over(int(self.steps_done)):
+        if not (self.engine.fused or self._grows_on_gpu) or self.is_over(int(self.steps_done)):
             return
         device = self.engine.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), ThreadPoolExecutor() as aside:
             rehearsal = aside.submit(self._rehearse)
-            self.loader.seek(0)
-            self.loader.batch()
-            rehearsal.result()
+            try:
+                self.loader.seek(int(self.steps_done))
+                self.loader.batch()
+                rehearsal.result()
+            except torch.OutOfMemoryError as error:
+                raise ValueError(self._too_large()) from error
+
+    @property
+    def _grows_on_gpu(self) -> bool:
+        """Whether the first step says nothing about the memory that a later step needs."""
+        return len(self.loader.stages) > 1 and self.engine.device.type == "cuda"
+
+    def _too_large(self) -> str:
+        """Say that the largest batch does not fit into memory, and what to do."""
+        options, size = self.options, "batch_unlabeled" if self.learner.views else "batch_labeled"
+        smaller = max(1, getattr(options, size) // 2)
+        return (
+            f"a step with {options.batch_labeled} labelled and {options.batch_unlabeled} unlabelled samples, the "
+            f"largest batch of this run, does not fit into the memory of {self.engine.device}; start a new run with a "
+            f"smaller batch, e.g. --set train.{size}={smaller}"
+        )
 
     def _rehearse(self) -> None:
         """Run one forward and backward pass of a copy of the model, with the batch size of a step."""
@@ -172,7 +202,15 @@ class Trainer:
         batch = torch.zeros(self.learner.forward_size, *self.test_x.shape[1:], device=self.engine.device)
         if batch.ndim == 4:
             batch = batch.contiguous(memory_format=torch.channels_last)
-        network(batch).float().sum().backward()
+        labeled, unlabeled = self.options.batch_labeled, self.options.batch_unlabeled
+        views = batch.tensor_split([labeled, labeled + unlabeled])  # labelled images, weak views, all other views
+        network(self.learner.together(*views)).float().sum().backward()
+
+    def new_step(self) -> Callable[[], None]:
+        """The function that takes one step, on a GPU as a new CUDA graph."""
+        if self.engine.device.type == "cuda":
+            torch.cuda.synchronize(self.engine.device)  # the memory of an earlier graph may be in use until now
+        return self.engine.step(self.step)
 
     def step(self) -> None:
         """Take one training step. The step runs on the device only, so it can become one CUDA graph."""
@@ -183,7 +221,8 @@ class Trainer:
         loss, logs = self.learner(self.network, batch)
 
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        with weight_gradients_aside(self.engine.device):
+            loss.backward()
         self._set_learning_rate(progress, num_steps=end - began)
         if self.options.max_grad_norm:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_grad_norm)  # without a host sync
@@ -196,7 +235,8 @@ class Trainer:
         logs = {"loss": loss.detach()} | logs
         if self.records_pseudo_labels:
             logs |= {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
-            self.meters.add_pseudo_labels(self.learner.pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
+            pseudo_labels = self.learner.pseudo_labels[: len(batch.u_index)]  # a batch may be smaller than the largest
+            self.meters.add_pseudo_labels(pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
         self.meters.add(logs)
 
     def _set_learning_rate(self, progress: Tensor, *, num_steps: int) -> None:
@@ -204,7 +244,7 @@ class Trainer:
         options = self.options
         if options.schedule == "constant" and not options.warmup:
             return
-        rate = options.lr * cosine(progress) if options.schedule == "cosine" else torch.full_like(self.lr, options.lr)
+        rate = options.lr * SCHEDULES[options.schedule](progress)
         if options.warmup:
             rate = rate * warm_up(progress + 1 / num_steps, options.warmup)
         self.lr.copy_(rate)
@@ -227,7 +267,7 @@ class Trainer:
         num_classes, predictions = self.learner.task.num_classes, self.test_predictions()
         line = {
             "step": step,
-            "images": step * self.images_per_step,
+            "images": self.images_until(step),
             "test": recorded_scores(predictions),
             "train": means,
         }
@@ -313,7 +353,7 @@ class Trainer:
         # Other learners add losses of other kinds, so that their sum cannot be compared with a guess at random.
         loss = means.get("loss/labeled", None if self.learner.views else means["loss"])
         # To compile the augmentation for this batch size would take longer than the check.
-        with torch.compiler.set_stance("force_eager") if self.engine.compile else nullcontext():
+        with torch.compiler.set_stance("force_eager") if self.engine.compiles_views else nullcontext():
             x, y = self.loader.labeled_samples(NUM_PROBED)
         signs = signs_of(self.model, x, y, self.engine.inference)
         num_classes = self.learner.task.num_classes
@@ -373,7 +413,7 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
     """Train from the current step to the last one."""
     options = trainer.options
     trainer.warm_up()
-    take_step, refresh = trainer.engine.step(trainer.step), trainer.engine.step(trainer.learner.guidance.refresh)
+    take_step, refresh = trainer.new_step(), trainer.engine.step(trainer.learner.guidance.refresh)
     step = int(trainer.steps_done)
     is_last = trainer.is_over(step)
     while not is_last:
@@ -402,7 +442,8 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         if ends_generation:
             selection = trainer.next_generation()
             recorder.generation(trainer.generation, selection)
-            take_step = trainer.engine.step(trainer.step)  # a new CUDA graph, since the optimiser is new
+        if (ends_generation or trainer.is_batch_changed(step)) and not is_last:
+            take_step = trainer.new_step()  # a new CUDA graph, since the optimiser or the size of the batch is new
         if saves:
             recorder.save(step, trainer.state_dict(), must=is_last or stop)
         if stop and not is_last:

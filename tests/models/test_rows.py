@@ -1,0 +1,199 @@
+"""A batch in two parts, of which only the first has a gradient, against ordinary autograd with `detach`."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mnar.models import MODELS, rows
+from mnar.models.batch_norm import BatchNormLeakyReLU
+from mnar.models.classifier import Classifier
+from mnar.models.convolution import Convolution
+from mnar.models.rows import divided, in_one_block, joined
+from mnar.types import Rows
+
+ON_GPU = torch.cuda.is_available()
+if not ON_GPU:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined, so before their import
+
+NUM_TRAINED, NUM_OBSERVED = 5, 3
+IMAGES = {"wide_resnet": {"depth": 10, "width": 1}, "resnet18": {}, "small_cnn": {}, "mlp": {}, "encoder_mlp": {}}
+
+
+def detach_observed_rows(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+    """A hook after a layer: the last rows have no gradient from here on."""
+    return torch.cat([output[:NUM_TRAINED], output[NUM_TRAINED:].detach()])
+
+
+def gradients(model: Classifier, features: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    (features[:NUM_TRAINED] * torch.linspace(-1, 1, features.shape[1])).square().sum().backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_gradients_of_a_network_equal_those_with_every_layer_detached_for_observed_rows(name: str) -> None:
+    torch.manual_seed(0)
+    shape = (3, 32, 32) if name == "resnet18" else (3, 8, 8)
+    model = MODELS[name](shape, 4, **IMAGES[name]).double().train()
+    literal = copy.deepcopy(model)
+    for module in literal.modules():
+        if not list(module.children()):
+            module.register_forward_hook(detach_observed_rows)
+            if isinstance(module, nn.ReLU):
+                module.inplace = False
+    x = torch.randn(NUM_TRAINED + NUM_OBSERVED, *shape, dtype=torch.float64)
+
+    features, expected = model.features(divided(x, NUM_TRAINED)), literal.features(x)
+    torch.testing.assert_close(features, expected)
+    found, wanted = gradients(model, features), gradients(literal, expected)
+    assert found.keys() == wanted.keys()
+    for parameter, gradient in wanted.items():
+        torch.testing.assert_close(found[parameter], gradient, msg=lambda text, name=parameter: f"{name}: {text}")
+    for buffer, value in literal.named_buffers():
+        torch.testing.assert_close(dict(model.named_buffers())[buffer], value)
+
+
+def test_batch_norm_makes_the_gradient_differ_from_that_of_the_whole_batch() -> None:
+    torch.manual_seed(0)
+    model = MODELS["small_cnn"]((1, 8, 8), 4).double().train()
+    x = torch.randn(NUM_TRAINED + NUM_OBSERVED, 1, 8, 8, dtype=torch.float64)
+    parts, whole = gradients(model, model.features(divided(x, NUM_TRAINED))), gradients(model, model.features(x))
+    assert all(torch.isfinite(gradient).all() for gradient in parts.values())
+    assert not torch.allclose(parts["layers.0.weight"], whole["layers.0.weight"], rtol=1e-3)
+
+
+def test_observed_rows_have_no_gradient() -> None:
+    model = MODELS["wide_resnet"]((3, 8, 8), 4, depth=10, width=1).train()
+    features = model.features(divided(torch.randn(8, 3, 8, 8), NUM_TRAINED))
+    model.zero_grad()
+    features[NUM_TRAINED:].sum().backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_neighbours_in_memory_are_joined_without_a_copy() -> None:
+    x = torch.randn(8, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    parts = divided(x, NUM_TRAINED)
+    assert in_one_block(*parts).data_ptr() == x.data_ptr()
+    assert torch.equal(in_one_block(*parts), x)
+    apart = Rows(parts.trained, parts.observed.clone())
+    assert in_one_block(*apart).data_ptr() != x.data_ptr()
+    assert torch.equal(in_one_block(*apart), x)
+    assert torch.equal(joined(apart), x)
+    swapped = in_one_block(parts.observed, parts.trained)
+    assert torch.equal(swapped, torch.cat([parts.observed, parts.trained]))
+
+
+def images(channels: int, dtype: torch.dtype) -> Tensor:
+    device = "cuda" if ON_GPU else "cpu"
+    x = torch.randn(NUM_TRAINED + NUM_OBSERVED, channels, 6, 5, device=device, dtype=dtype)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("has_skip", [False, True])
+def test_the_triton_norm_equals_the_plain_norm_on_rows(has_skip: bool) -> None:
+    pytest.importorskip("triton")
+    from mnar.models.fused_norm import add_norm_leaky_relu
+
+    torch.manual_seed(0)
+    device = "cuda" if ON_GPU else "cpu"
+    plain = BatchNormLeakyReLU(16, slope=0.1, momentum=0.1).to(device)
+    plain.fused = False
+    nn.init.normal_(plain.weight)
+    fused = copy.deepcopy(plain)
+    leaves = [images(16, torch.float32).requires_grad_() for _ in range(2 if has_skip else 1)]
+    copies = [leaf.detach().clone(memory_format=torch.channels_last).requires_grad_() for leaf in leaves]
+
+    def parts(inputs: list[Tensor]) -> list[Rows | None]:
+        return [*(divided(leaf, NUM_TRAINED) for leaf in inputs), None][:2]
+
+    total, activated = plain.add(*parts(leaves))
+    statistics = (fused.running_mean, fused.running_var, fused.num_batches_tracked)
+    options = {"momentum": fused.momentum, "eps": fused.eps, "slope": fused.slope}
+    fused_total, fused_activated = add_norm_leaky_relu(*parts(copies), fused.weight, fused.bias, *statistics, **options)
+    for x, y in zip((*total, *activated), (*fused_total, *fused_activated), strict=True):
+        torch.testing.assert_close(y, x)
+    assert not fused_activated.observed.requires_grad
+    grad_activated, grad_total = images(16, torch.float32)[:NUM_TRAINED], images(16, torch.float32)[:NUM_TRAINED]
+    torch.autograd.backward([activated.trained, total.trained], [grad_activated, grad_total])
+    torch.autograd.backward([fused_activated.trained, fused_total.trained], [grad_activated, grad_total])
+    for x, y in zip((*leaves, plain.weight, plain.bias), (*copies, fused.weight, fused.bias), strict=True):
+        assert x.grad is not None
+        torch.testing.assert_close(y.grad, x.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fused.running_var, plain.running_var)
+
+
+@pytest.mark.parametrize("operation", ["library", "triton"])
+def test_a_convolution_of_rows_equals_autograd(operation: str) -> None:
+    from mnar.models import convolution
+
+    if operation == "triton":
+        pytest.importorskip("triton")
+        from mnar.models.fused_conv import TritonConvolution
+
+        def chosen(weight: Tensor) -> object:
+            return TritonConvolution(weight, torch.float32)
+    else:
+
+        def chosen(weight: Tensor) -> object:
+            return convolution.LibraryConvolution(weight, torch.float32, (1, 1), (1, 1))
+
+    torch.manual_seed(0)
+    x = images(16, torch.float32).requires_grad_()
+    weight = torch.randn(32, 16, 3, 3, device=x.device).requires_grad_()
+    trained, observed = convolution._Convolve.apply(*divided(x, NUM_TRAINED), weight, chosen(weight.detach()))
+    y = F.conv2d(x.detach(), weight.detach(), padding=1)
+    close = {"rtol": 2e-2, "atol": 2e-2} if ON_GPU else {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(trained, y[:NUM_TRAINED], **close)
+    torch.testing.assert_close(observed, y[NUM_TRAINED:], **close)
+    assert not observed.requires_grad
+
+    grad = torch.randn_like(trained)
+    trained.backward(grad)
+    exact_x, exact_weight = x.detach()[:NUM_TRAINED].clone().requires_grad_(), weight.detach().clone().requires_grad_()
+    F.conv2d(exact_x, exact_weight, padding=1).backward(grad)
+    assert x.grad is not None
+    assert not x.grad[NUM_TRAINED:].any()
+    torch.testing.assert_close(x.grad[:NUM_TRAINED], exact_x.grad, **close)
+    torch.testing.assert_close(weight.grad, exact_weight.grad, **close)
+
+
+def test_the_relu_of_a_sum_in_one_block_equals_autograd() -> None:
+    torch.manual_seed(0)
+    x, y = images(4, torch.float32).requires_grad_(), images(4, torch.float32).requires_grad_()
+    trained, observed = rows._ReLUOfSum.apply(*divided(x, NUM_TRAINED), *divided(y, NUM_TRAINED))
+    assert torch.equal(torch.cat([trained, observed]), F.relu(x + y))
+    assert in_one_block(trained, observed).data_ptr() == trained.data_ptr()
+    grad = torch.randn_like(trained)
+    trained.backward(grad)
+    assert x.grad is not None
+    assert torch.equal(x.grad[:NUM_TRAINED], grad * (trained > 0))
+    assert torch.equal(x.grad, y.grad)
+    assert not x.grad[NUM_TRAINED:].any()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
+def test_the_kernels_of_a_gpu_give_the_gradients_of_the_plain_operations() -> None:
+    torch.manual_seed(0)
+    model = MODELS["wide_resnet"]((3, 32, 32), 10, depth=10).cuda().to(memory_format=torch.channels_last).train()
+    plain = copy.deepcopy(model)
+    for module in plain.modules():
+        if isinstance(module, BatchNormLeakyReLU | Convolution):
+            module.fused = False
+    x = torch.randn(24, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
+    with torch.autocast("cuda", torch.bfloat16):
+        features = model.features(divided(x, 14)).float()
+    expected = plain.double().features(divided(x.double(), 14)).float()
+    assert (features - expected).norm() < 0.05 * expected.norm()
+    features[:14].square().sum().backward()
+    expected[:14].square().sum().backward()
+    for (name, p), (_, q) in zip(model.named_parameters(), plain.named_parameters(), strict=True):
+        if p.grad is not None and q.grad is not None:
+            cosine = F.cosine_similarity(p.grad.double().flatten(), q.grad.flatten(), dim=0)
+            assert cosine > 0.95, f"{name}: {cosine}"

@@ -1,0 +1,161 @@
+"""Named schedules: "published" changes nothing, and "fast" suits every learner and data set."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnar.config import OWN_DATA, PUBLISHED, RunConfig
+from mnar.datasets import DATASETS
+from mnar.learners import LEARNERS
+from mnar.recipes import RECIPES, SCHEDULES, configure, schedules
+from mnar.recipes.schedules import FAST_FOR_ALL, FAST_FOR_SGD, FAST_ITERATIONS
+from mnar.run import RunFolder, new_run, read_run
+from mnar.run.runner import default_folder
+from mnar.training.options import TrainOptions, decay_for
+from tests.support.methods import method_settings
+from tests.support.tiny import TINY
+
+CIFAR = "table1/cifar10-cadr-g20/fixmatch+prg"
+PAIRS = [
+    (dataset, learner)
+    for dataset, learner in product(DATASETS, LEARNERS)
+    if dataset != OWN_DATA and ("tables" if dataset.endswith("_tabular") else "images") in LEARNERS[learner].suits
+]
+
+
+def changed(one: RunConfig, other: RunConfig) -> dict[str, Any]:
+    """The training options that differ, with the values of the second configuration."""
+    mine, theirs = dataclasses.asdict(one.train), dataclasses.asdict(other.train)
+    return {name: theirs[name] for name in mine if mine[name] != theirs[name]}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_published_schedule_is_the_recipe_byte_for_byte(recipe: str) -> None:
+    plain, named = configure(recipe=recipe), configure(recipe=recipe, schedule=PUBLISHED)
+    assert plain == named
+    assert plain.schedule == PUBLISHED
+    assert "published" not in named.to_dict().values()
+
+
+def test_fast_on_cifar10_changes_length_rate_decay_of_the_rate_and_average() -> None:
+    published, fast = configure(recipe=CIFAR), configure(recipe=CIFAR, schedule="fast")
+    assert published.train.iterations == 2**20
+    assert changed(published, fast) == {"iterations": 2**17, "lr": 0.1, "schedule": "linear"}
+    assert fast.train.ema == 0.999  # the largest decay that "auto" gives, which is the published one
+    assert fast.schedule == "fast"
+    assert published.differences(fast)[-1] == "schedule: published and fast"
+
+
+@pytest.mark.parametrize(("dataset", "learner"), PAIRS)
+def test_fast_has_its_options_for_every_learner_and_data_set(dataset: str, learner: str) -> None:
+    published, fast = (configure(dataset=dataset, learner=learner, schedule=name) for name in (PUBLISHED, "fast"))
+    assert fast.train.iterations == min(published.train.iterations, FAST_ITERATIONS)
+    expected = {**FAST_FOR_ALL, **(FAST_FOR_SGD if published.train.optimizer == "sgd" else {})}
+    assert fast.train.ema == decay_for(fast.train.iterations)
+    options = dataclasses.asdict(fast.train)
+    assert {name: options[name] for name in expected if name != "ema"} == {
+        name: value for name, value in expected.items() if name != "ema"
+    }
+    assert changed(published, fast).keys() <= {*expected, *schedules.FAST_UNLESS_SET, "iterations"}
+    assert RunConfig.from_yaml(fast.to_yaml()) == fast
+
+
+@pytest.mark.parametrize("dataset", ["digits_tabular", "mnist_tabular"])
+def test_fast_keeps_the_learning_rate_of_adam(dataset: str) -> None:
+    published, fast = configure(dataset=dataset), configure(dataset=dataset, schedule="fast")
+    assert published.train.optimizer == "adam"
+    assert changed(published, fast).keys() == {"schedule", "ema"}
+
+
+def test_arguments_and_settings_stand_over_the_schedule_and_the_schedule_over_the_recipe() -> None:
+    settings = ["train.lr=0.05", "train.schedule=cosine_to_zero"]
+    config = configure(recipe=CIFAR, schedule="fast", iterations=3600, settings=settings)
+    assert (config.train.lr, config.train.schedule, config.train.iterations) == (0.05, "cosine_to_zero", 3600)
+    assert config.train.ema == 1 - 18 / 3600  # matched to the length that the user chose
+    assert configure(recipe=CIFAR, schedule="fast", settings=["train.ema=0.5"]).train.ema == 0.5
+    assert configure(dataset="digits", schedule="fast").train.iterations == 900
+
+
+def test_an_optimiser_that_the_user_chooses_keeps_its_own_learning_rate() -> None:
+    config = configure(recipe=CIFAR, schedule="fast", settings=["train.optimizer=adam", "train.lr=0.002"])
+    assert (config.train.optimizer, config.train.lr, config.train.schedule) == ("adam", 0.002, "linear")
+    assert configure(recipe=CIFAR, schedule="fast", settings=["train.optimizer=adam"]).train.lr == TrainOptions.lr
+
+
+def test_options_of_a_recipe_stay_where_fast_has_a_value_only_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "FAST_UNLESS_SET", {"weight_decay": 0.001, "warmup": 0.05})
+    ups, fixmatch = (configure(dataset="cifar10", learner=name, schedule="fast") for name in ("ups", "fixmatch"))
+    assert (ups.train.weight_decay, fixmatch.train.weight_decay) == (0.0, 0.001)
+    assert (ups.train.warmup, fixmatch.train.warmup) == (0.05, 0.05)
+    assert configure(dataset="digits_tabular", schedule="fast").train.warmup == 0.0
+
+
+@pytest.mark.parametrize(
+    ("learner", "guidance", "leaves_out"),
+    [
+        ("fixmatch", "prg", True),
+        ("simmatch", None, True),
+        ("fixmatch", "none+cadr", False),  # its labelled loss trains the weak views
+        ("mixmatch", "prg", False),  # has no such option
+    ],
+)
+def test_fast_can_leave_the_weak_views_out_of_the_backward_pass_where_nothing_trains_them(
+    monkeypatch: pytest.MonkeyPatch, learner: str, guidance: str | None, leaves_out: bool
+) -> None:
+    monkeypatch.setattr(schedules, "FAST_WEAK_GRADIENT", False)
+    config = configure(dataset="cifar10", learner=learner, guidance=guidance, schedule="fast")
+    assert (config.learner.options.get("weak_gradient") is False) == leaves_out
+    published = configure(dataset="cifar10", learner=learner, guidance=guidance)
+    assert published.learner.options.get("weak_gradient", True) is True
+    if leaves_out:
+        settings = ["learner.weak_gradient=true"]
+        config = configure(dataset="cifar10", learner=learner, guidance=guidance, schedule="fast", settings=settings)
+        assert config.learner.options["weak_gradient"] is True
+
+
+def test_an_unknown_schedule_is_refused_with_the_choices() -> None:
+    with pytest.raises(ValueError, match=r"unknown schedule 'slow'; choose from \['published', 'fast'\]"):
+        configure(dataset="digits", schedule="slow")
+    assert list(SCHEDULES) == ["published", "fast"]
+
+
+def test_a_schedule_for_own_data_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"your own data do not have.*--set train\.schedule=linear"):
+        configure(dataset=OWN_DATA, data=str(tmp_path), schedule="fast")
+
+
+def test_configuration_and_run_remember_the_schedule(tmp_path: Path) -> None:
+    config = configure(dataset="digits", schedule="fast", iterations=10, settings=TINY)
+    assert RunConfig.from_yaml(config.to_yaml()) == config
+    assert config.with_engine(["engine.device=cpu"]).schedule == "fast"
+    assert default_folder(config).name == "digits-cadr-fixmatch-prg-fast-seed1"
+    new_run(config, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").config() == config
+    assert read_run(tmp_path / "run").schedule == "fast"
+    written = (tmp_path / "run" / "config.yaml").read_text()
+    assert "schedule: fast\n" in written
+    assert "ema: 0.9\n" in written, "the number that was used"
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_every_learner_trains_a_few_steps_with_fast(tmp_path: Path, learner: str) -> None:
+    is_image = "images" in LEARNERS[learner].suits
+    small = [setting for setting in TINY if is_image or not setting.startswith("model.")]
+    named = method_settings(learner) if learner == "ups" else ()
+    config = configure(
+        dataset="digits" if is_image else "digits_tabular",
+        learner=learner,
+        schedule="fast",
+        iterations=6,
+        settings=[*small, *named, *(["learner.pretraining_epochs=0.1"] if learner == "vime" else [])],
+    )
+    new_run(config, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert (run.step, run.schedule) == (6, "fast")
+    assert math.isfinite(run.lines[-1]["train"]["loss"])
