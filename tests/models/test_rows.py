@@ -1,9 +1,10 @@
-"""A batch in two parts, of which only the first has a gradient, against ordinary autograd with `detach`."""
+"""A batch in two parts, of which only the first has a gradient, against autograd of the formula."""
 
 from __future__ import annotations
 
 import copy
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -25,9 +26,21 @@ NUM_TRAINED, NUM_OBSERVED = 5, 3
 IMAGES = {"wide_resnet": {"depth": 10, "width": 1}, "resnet18": {}, "small_cnn": {}, "mlp": {}, "encoder_mlp": {}}
 
 
-def detach_observed_rows(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-    """A hook after a layer: the last rows have no gradient from here on."""
-    return torch.cat([output[:NUM_TRAINED], output[NUM_TRAINED:].detach()])
+def literal_norm(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """Batch norm by its formula. Mean and variance have the values of all rows and the gradients of trained rows."""
+    over = [0, *range(2, x.ndim)]
+    trained, observed = x[:NUM_TRAINED], x[NUM_TRAINED:].detach()
+    rows = torch.cat([trained.detach(), observed])
+    mean, var = rows.mean(over, keepdim=True), rows.var(over, unbiased=False, keepdim=True)
+    trained_mean = trained.mean(over, keepdim=True)
+    trained_var = (trained - mean).square().mean(over, keepdim=True)
+    mean = mean + trained_mean - trained_mean.detach()
+    var = var + trained_var - trained_var.detach()
+    shape = (1, -1, *(1,) * (x.ndim - 2))
+    y = (torch.cat([trained, observed]) - mean) / (var + norm.eps).sqrt() * norm.weight.view(shape)
+    y = y + norm.bias.view(shape)
+    slope = getattr(norm, "slope", 1.0)
+    return torch.where(y > 0, y, slope * y)
 
 
 def gradients(model: Classifier, features: Tensor) -> dict[str, Tensor]:
@@ -37,16 +50,14 @@ def gradients(model: Classifier, features: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_the_gradients_of_a_network_equal_those_with_every_layer_detached_for_observed_rows(name: str) -> None:
+def test_the_gradients_of_a_network_equal_those_of_the_literal_formula(name: str) -> None:
     torch.manual_seed(0)
     shape = (3, 32, 32) if name == "resnet18" else (3, 8, 8)
     model = MODELS[name](shape, 4, **IMAGES[name]).double().train()
     literal = copy.deepcopy(model)
     for module in literal.modules():
-        if not list(module.children()):
-            module.register_forward_hook(detach_observed_rows)
-            if isinstance(module, nn.ReLU):
-                module.inplace = False
+        if isinstance(module, nn.BatchNorm2d):
+            module.forward = partial(literal_norm, module)  # type: ignore[method-assign]
     x = torch.randn(NUM_TRAINED + NUM_OBSERVED, *shape, dtype=torch.float64)
 
     features, expected = model.features(divided(x, NUM_TRAINED)), literal.features(x)
@@ -55,7 +66,21 @@ def test_the_gradients_of_a_network_equal_those_with_every_layer_detached_for_ob
     assert found.keys() == wanted.keys()
     for parameter, gradient in wanted.items():
         torch.testing.assert_close(found[parameter], gradient, msg=lambda text, name=parameter: f"{name}: {text}")
-    for buffer, value in literal.named_buffers():
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_observed_copies_of_the_trained_rows_give_the_gradient_of_ordinary_autograd(name: str) -> None:
+    torch.manual_seed(0)
+    shape = (3, 32, 32) if name == "resnet18" else (3, 8, 8)
+    model = MODELS[name](shape, 4, **IMAGES[name]).double().train()
+    ordinary = copy.deepcopy(model)
+    trained = torch.randn(NUM_TRAINED, *shape, dtype=torch.float64)
+    features, expected = model.features(Rows(trained, trained.clone())), ordinary.features(trained.repeat(2, 1, 1, 1))
+    torch.testing.assert_close(features, expected)
+    found, wanted = gradients(model, features), gradients(ordinary, expected)
+    for parameter, gradient in wanted.items():
+        torch.testing.assert_close(found[parameter], gradient)
+    for buffer, value in ordinary.named_buffers():
         torch.testing.assert_close(dict(model.named_buffers())[buffer], value)
 
 
@@ -64,8 +89,9 @@ def test_batch_norm_makes_the_gradient_differ_from_that_of_the_whole_batch() -> 
     model = MODELS["small_cnn"]((1, 8, 8), 4).double().train()
     x = torch.randn(NUM_TRAINED + NUM_OBSERVED, 1, 8, 8, dtype=torch.float64)
     parts, whole = gradients(model, model.features(divided(x, NUM_TRAINED))), gradients(model, model.features(x))
-    assert all(torch.isfinite(gradient).all() for gradient in parts.values())
-    assert not torch.allclose(parts["layers.0.weight"], whole["layers.0.weight"], rtol=1e-3)
+    first = "layers.0.weight"
+    cosine = torch.cosine_similarity(parts[first].flatten(), whole[first].flatten(), dim=0)
+    assert 0.2 < cosine < 0.999
 
 
 def test_observed_rows_have_no_gradient() -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.models.fusing import triton_can_take
-from mnar.models.rows import added, divided, joined
+from mnar.models.rows import added, each, normalised
 from mnar.types import Rows, Samples
 
 
@@ -42,7 +42,7 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
         if self._can_fuse(x):
             return self._add_fused(x, None)[1]
         if isinstance(x, Rows):
-            return divided(F.leaky_relu(super().forward(joined(x)), self.slope), len(x.trained))
+            return each(lambda part: F.leaky_relu(part, self.slope), normalised(self, x))
         return F.leaky_relu(super().forward(x), self.slope)
 
     def add(self, x: Samples, skip: Samples | None) -> tuple[Samples, Samples]:

@@ -17,8 +17,8 @@ backwards, because the cache still holds the last rows.
     g = dy leaky'(z)    db = sum g                      dw = sum g (s - mean) rstd
     ds = w rstd (g - db / rows - (s - mean) rstd dw / rows) + gradient along the skip path
 
-Rows that have no gradient (`Rows`) take part in the forward pass, i.e. in mean, rstd and rows. In the backward pass
-g = 0 for them, and nothing is computed for them.
+Rows that have no gradient (`Rows`) take part in the forward pass, i.e. in mean and rstd. The backward pass takes the
+other rows for the whole batch.
 """
 
 # mypy: allow-untyped-calls
@@ -136,7 +136,7 @@ class _AddNormLeakyReLU(torch.autograd.Function):
         )
         kernels.normalise[tiling.apply_grid](total, activated, mean, rstd, weight, bias, slope, **tiling.apply_sizes)
         ctx.save_for_backward(total[:num_trained], mean, rstd, weight, bias)
-        ctx.slope, ctx.has_skip, ctx.num_normalised = slope, skip is not None, x.numel() // x.shape[1]
+        ctx.slope, ctx.has_skip = slope, skip is not None
         # The sum is often not used elsewhere. It then has no gradient, and the backward kernel need not read one.
         ctx.set_materialize_grads(False)
         if observed_x is None:
@@ -165,7 +165,7 @@ class _AddNormLeakyReLU(torch.autograd.Function):
         kernels.gather_gradients[tiling.gather_grid](total, grad_activated, partial, *norm, **tiling.gather_sizes)
         kernels.combine_gradients[tiling.combine_grid](partial, rstd, grad_weight, grad_bias, **tiling.combine_sizes)
         kernels.input_gradient[tiling.apply_grid](
-            *(total, grad_activated, grad_total, grad_x, grad_weight, grad_bias, *norm, ctx.num_normalised),
+            *(total, grad_activated, grad_total, grad_x, grad_weight, grad_bias, *norm),
             HAS_GRAD_TOTAL=grad_total is not None,
             **tiling.apply_sizes,
         )

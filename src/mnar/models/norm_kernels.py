@@ -172,7 +172,6 @@ def input_gradient(
     weight,
     bias,
     slope,
-    num_normalised,
     num_rows,
     tiles,
     HAS_GRAD_TOTAL: tl.constexpr,
@@ -180,17 +179,13 @@ def input_gradient(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_CHANNELS: tl.constexpr,
 ):
-    """Write ds, the gradient of the sum s, for this program's rows, last tile first.
-
-    num_normalised is the number of rows that share the statistics. It is larger than num_rows if some rows have no
-    gradient.
-    """
+    """Write ds, the gradient of the sum s, for this program's rows, last tile first."""
     mean = _per_channel(mean, CHANNELS, BLOCK_CHANNELS)
     rstd = _per_channel(rstd, CHANNELS, BLOCK_CHANNELS)
     scale = _per_channel(weight, CHANNELS, BLOCK_CHANNELS) * rstd
     bias = _per_channel(bias, CHANNELS, BLOCK_CHANNELS)
-    mean_grad = _per_channel(grad_bias, CHANNELS, BLOCK_CHANNELS) / num_normalised
-    mean_product = _per_channel(grad_weight, CHANNELS, BLOCK_CHANNELS) * rstd / num_normalised
+    mean_grad = _per_channel(grad_bias, CHANNELS, BLOCK_CHANNELS) / num_rows
+    mean_product = _per_channel(grad_weight, CHANNELS, BLOCK_CHANNELS) * rstd / num_rows
     last_tile = (tl.num_programs(0) - tl.program_id(0)) * tiles - 1
     for step in range(tiles):
         start, offsets, inside = _tile(last_tile - step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)

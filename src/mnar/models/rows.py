@@ -2,8 +2,12 @@
 
 FixMatch reads the weak view of an unlabelled image only to make a pseudo-label, so no loss trains the prediction for a
 weak view. In a joint forward pass, the weak views still receive a gradient: they are part of the statistics of batch
-norm, which normalise the trained rows. That gradient costs almost half of the backward pass. `Rows` leaves it out: all
-rows are normalised together, and the backward pass treats the observed rows as constants.
+norm, which normalise the trained rows. That gradient costs almost half of the backward pass.
+
+`Rows` leaves it out. The forward pass normalises all rows together. The backward pass of batch norm takes the trained
+rows for the whole batch, with the statistics of all rows. This estimates what the observed rows would have contributed:
+a trained row stands for (trained + observed) / trained rows. Without this factor, the gradient would no longer be
+orthogonal to the weights before batch norm, although the loss does not depend on their scale.
 
     x = Rows(trained, observed)     the forward pass of a network computes all rows
     features(x)                     [trained rows, observed rows]; the observed ones have no gradient
@@ -52,9 +56,63 @@ def through(module: nn.Module, x: Samples) -> Samples:
         y_rows: Rows = module(x)
         return y_rows
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return divided(module(joined(x)), len(x.trained))
+        return normalised(module, x)
     # In place, the ReLU of one part would change the version of a block of memory that the other part shares.
     return each(F.relu if isinstance(module, nn.ReLU) else module, x)
+
+
+def normalised(norm: nn.modules.batchnorm._BatchNorm, x: Rows) -> Rows:
+    """Apply batch norm to all rows together."""
+    if not norm.training:
+        y = each(lambda part: _as_is(norm, part), x)
+        assert isinstance(y, Rows)
+        return y
+    assert norm.num_batches_tracked is not None
+    assert norm.momentum is not None
+    norm.num_batches_tracked.add_(1)
+    statistics = (norm.running_mean, norm.running_var, norm.momentum, norm.eps)
+    return Rows(*_Normalise.apply(*x, norm.weight, norm.bias, *statistics))
+
+
+def _as_is(norm: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
+    """Batch norm with the running statistics, without the activation that a subclass adds."""
+    return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+
+
+class _Normalise(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        trained: Tensor,
+        observed: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        momentum: float,
+        eps: float,
+    ) -> tuple[Tensor, Tensor]:
+        x = torch.cat([trained, observed])
+        y, mean, inverse_deviation = torch.native_batch_norm(
+            x, weight, bias, running_mean, running_var, True, momentum, eps
+        )
+        ctx.save_for_backward(trained, weight, running_mean, running_var, mean, inverse_deviation)
+        ctx.eps = eps
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(observed_y := y[len(trained) :])
+        return y[: len(trained)], observed_y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Any, ...]:
+        if grad is None:
+            return (None,) * 8
+        x, weight, *statistics = ctx.saved_tensors
+        # All means in the formula of this gradient are over the rows that are given here, the trained ones.
+        grad_x, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
+            grad, x, weight, *statistics, True, ctx.eps, (True, True, True)
+        )
+        return grad_x, None, grad_weight, grad_bias, *(None,) * 4
 
 
 def relu_of_sum(x: Samples, y: Samples) -> Samples:
