@@ -6,7 +6,7 @@
 
 Each variant is first compared with PyTorch in float32. A relative error above 1e-2 is a failure. The time is the median
 of replays of a CUDA graph, each after the cache was overwritten. GB/s are of the bytes that a layer must move: it reads
-its inputs once and writes its output once. The times with moments or sums include the kernel that combines them.
+its inputs once and writes its output once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -23,8 +24,8 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from mnar.models import fused_conv, norm_kernels
-from mnar.models.fused_conv import BlockSizes, SlideSizes
+from mnar.models import fused_conv
+from mnar.models.fused_conv import PatchSizes, SlideSizes
 
 
 class Layer(NamedTuple):
@@ -39,28 +40,20 @@ class Layer(NamedTuple):
 LAYERS = [Layer(3, 16, 32), Layer(16, 32, 32), Layer(32, 32, 32), Layer(64, 64, 16), Layer(128, 128, 8)]
 MOST_ERROR = 1e-2
 PROCESSES = 12  # that compile
-# (images, group, warps, stages, bands), for rows of 32 pixels
-SLIDES_32 = [
-    *((2, 1, 4, stages, 1) for stages in (2, 3, 4)),
-    *((2, 1, 4, 2, 2), (2, 1, 4, 3, 2), (2, 1, 4, 3, 4), (4, 1, 4, 2, 1), (4, 1, 8, 3, 1), (4, 1, 8, 2, 2)),
-    *((1, 1, 2, 3, 1), (1, 1, 2, 3, 2), (2, 1, 2, 3, 2)),
-    *((4, 2, 4, 2, 1), (4, 2, 4, 3, 1), (4, 2, 4, 2, 2), (4, 2, 4, 3, 2)),
-    *((4, 2, 8, 2, 1), (4, 2, 8, 3, 1), (4, 2, 8, 2, 2), (4, 2, 8, 3, 2), (8, 2, 8, 2, 1), (8, 2, 8, 2, 2)),
+# (images, warps, stages), by the number of input channels
+SLIDES = {
+    16: [(2, 4, 2), (2, 4, 3), (2, 4, 4), (4, 4, 3), (4, 8, 2), (4, 8, 3), (4, 8, 4), (8, 8, 3)],
+    32: [(1, 2, 3), (2, 2, 3), (2, 4, 2), (2, 4, 3), (2, 4, 4), (4, 4, 2), (4, 8, 2), (4, 8, 3)],
+    64: [(4, 4, 2), (4, 8, 2), (8, 8, 2)],
+}
+# (images, warps, stages, programs)
+WEIGHT_SLIDES = [
+    *((2, 4, stages, programs) for stages in (2, 3) for programs in (132, 264)),
+    *((2, 4, 4, 264), (4, 4, 2, 132), (4, 4, 2, 264), (4, 4, 3, 132)),
 ]
-SLIDES_16 = [(4, 1, 4, 2, 1), (4, 1, 4, 2, 2), (4, 1, 8, 2, 1), (4, 1, 8, 2, 2), (8, 1, 8, 2, 1), (8, 1, 8, 2, 2)]
-EPILOGUES_32 = [(2, 1, 4, 2, 1), (2, 1, 4, 3, 1), (2, 1, 4, 3, 2), (4, 1, 8, 2, 1), (4, 2, 8, 2, 1), (4, 2, 8, 2, 2)]
-SLIDES_FROM_16 = [(2, 1, 4, 2, 1), (2, 1, 4, 3, 2), (4, 1, 4, 2, 1), (4, 2, 4, 2, 1), (4, 2, 4, 3, 1), (4, 2, 8, 2, 2)]
-EPILOGUES_FROM_16 = [(2, 1, 4, 2, 1), (4, 2, 8, 2, 1)]
-EPILOGUES_16 = [(4, 1, 4, 2, 1), (4, 1, 8, 2, 1)]
-# (images, group, warps, stages, programs)
-WEIGHT_SLIDES_32 = [
-    *((2, 1, 4, stages, programs) for stages in (2, 3) for programs in (132, 264)),
-    *((2, 1, 4, 4, 264), (2, 1, 4, 2, 396), (4, 1, 4, 2, 132), (4, 1, 4, 2, 264)),
-    *((2, 2, 4, stages, programs) for stages in (2, 3) for programs in (132, 264)),
-    *((2, 2, 4, 4, 264), (4, 2, 4, 2, 132), (4, 2, 4, 2, 264), (4, 2, 4, 3, 132)),
-]
-CORRELATES = [(128, 32, 4, 4), (128, 32, 4, 1), (128, 64, 4, 1), (64, 32, 4, 1), (256, 32, 8, 4), (128, 64, 4, 3)]
-CORRELATES_WIDE = [(128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 4)]
+# (pixels, columns of the patches, warps, stages)
+PATCHES = [(128, 32, 4, 4), (128, 32, 4, 1), (128, 64, 4, 1), (64, 32, 4, 1), (256, 32, 8, 4), (128, 64, 4, 3)]
+PATCHES_WIDE = [(128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 4)]
 
 
 class Problem:
@@ -76,138 +69,62 @@ class Problem:
             x = torch.randn(num_images, channels, size, size, device=device).to(dtype)
             return x.contiguous(memory_format=torch.channels_last)
 
-        self.x, self.grad_y, self.skip = images(layer.num_in), images(layer.num_out), images(layer.num_out)
-        self.total = images(layer.num_in)
+        self.x, self.grad_y = images(layer.num_in), images(layer.num_out)
         weight = torch.randn(layer.num_out, layer.num_in, 3, 3, device=device) / (9 * layer.num_in) ** 0.5
-        self.weight = weight.to(dtype).float()
-        self.statistics = torch.zeros(4, layer.num_out, device=device)
-        self.tracked = torch.zeros((), dtype=torch.long, device=device)
-        self.norm = tuple(0.5 + torch.rand(4, layer.num_in, device=device))
-        x, weight = self.x.float().requires_grad_(), self.weight.clone().requires_grad_()
+        self.weight = weight.to(dtype).contiguous(memory_format=torch.channels_last)
+        x, weight = self.x.float().requires_grad_(), self.weight.float().requires_grad_()
         y = F.conv2d(x, weight, padding=1)
         self.grad_x, self.grad_weight = torch.autograd.grad(y, (x, weight), self.grad_y.float())
         self.y = y.detach()
-        sums = self.y + self.skip.float()
-        self.moments = {False: _moments(self.y), True: _moments(sums)}
-        self.y_and_skip = sums
-
-        mean, rstd, norm_weight, norm_bias = (value[:, None, None] for value in self.norm)
-        deviation = self.total.float() - mean
-        positive = deviation * rstd * norm_weight + norm_bias > 0
-        grad = torch.where(positive, self.grad_x, 0.1 * self.grad_x)
-        self.gradient_sums = torch.stack([grad.sum((0, 2, 3)), (grad * deviation).sum((0, 2, 3))])
-
-    def bytes(self, num_in: int, num_out: int) -> int:
-        """Return the bytes of `num_in` inputs and `num_out` outputs of the layer."""
-        return num_in * self.x.numel() * 2 + num_out * self.grad_y.numel() * 2
+        self.num_bytes = 2 * (self.x.numel() + self.grad_y.numel())
 
 
 class Variant(NamedTuple):
-    """A way to compute something: its results and the true ones are lists of tensors."""
+    """A way to compute something, and the true result."""
 
     kind: str
     name: str
-    blocks: tuple[int, ...]
-    work: Callable[[], list[Tensor]]
-    true: list[Tensor]
-    num_bytes: int
+    sizes: tuple[int, ...]
+    work: Callable[[], Tensor]
+    true: Tensor
 
 
 def variants(p: Problem) -> Iterator[Variant]:
-    forward_weight, backward_weight = p.weight.permute(2, 3, 1, 0), p.weight.permute(2, 3, 0, 1)
     num_in, num_out, _ = p.layer
-    once = p.bytes(1, 1)
     wide = num_out > 32
-    library_weight = p.weight.to(p.x.dtype).contiguous(memory_format=torch.channels_last)
-    library = (p.grad_y, p.x, library_weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    library = (p.grad_y, p.x, p.weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     backward = torch.ops.aten.convolution_backward
-    yield Variant("forward", "cuDNN", (), lambda: [F.conv2d(p.x, library_weight, padding=1)], [p.y], once)
-    for numbers in CORRELATES_WIDE if wide else CORRELATES if num_in == 32 else CORRELATES[:1]:
-        blocks = BlockSizes(*numbers)
-        yield Variant(
-            *("forward", "correlate", numbers),
-            lambda b=blocks: [fused_conv._correlate(p.x, forward_weight, reverse=False, blocks=b)],
-            *([p.y], once),
-        )
-    slides = {16: SLIDES_FROM_16, 32: SLIDES_32, 64: SLIDES_16}.get(num_in, [])
-    epilogues = {16: EPILOGUES_FROM_16, 32: EPILOGUES_32, 64: EPILOGUES_16}.get(num_in, [])
+    slides = SLIDES.get(num_in, [])
+    patches = PATCHES_WIDE if wide else PATCHES if num_in == 32 else PATCHES[:1]
+
+    kind = "forward"
+    yield Variant(kind, "cuDNN", (), lambda: F.conv2d(p.x, p.weight, padding=1), p.y)
+    for numbers in patches:
+        work = partial(fused_conv.patch_convolve, p.x, p.weight, transposed=False, sizes=PatchSizes(*numbers))
+        yield Variant(kind, "patch", numbers, work, p.y)
     for numbers in slides:
-        sizes = SlideSizes(*numbers)
-        yield Variant(
-            *("forward", "slide", numbers),
-            lambda s=sizes: [fused_conv.slide(p.x, forward_weight, reverse=False, sizes=s)],
-            *([p.y], once),
-        )
+        work = partial(fused_conv.slide_convolve, p.x, p.weight, transposed=False, sizes=SlideSizes(*numbers))
+        yield Variant(kind, "slide", numbers, work, p.y)
+
+    kind = "input gradient"
     if num_in > 3:
-        yield Variant(
-            *("input gradient", "cuDNN", (), lambda: [backward(*library, (True, False, False))[0]], [p.grad_x], once)
-        )
-        for numbers in [] if wide else CORRELATES[:2]:
-            blocks = BlockSizes(*numbers)
-            yield Variant(
-                *("input gradient", "correlate", numbers),
-                lambda b=blocks: [fused_conv._correlate(p.grad_y, backward_weight, reverse=True, blocks=b)],
-                *([p.grad_x], once),
-            )
-    # The forward kernel and the kernel of the input gradient are the same if both numbers of channels are.
-    for numbers in slides if num_in != num_out else epilogues:
-        sizes = SlideSizes(*numbers)
-        yield Variant(
-            *("input gradient", "slide", numbers),
-            lambda s=sizes: [fused_conv.slide(p.grad_y, backward_weight, reverse=True, sizes=s)],
-            *([p.grad_x], once),
-        )
-    for has_skip in (False, True):
-        for numbers in epilogues:
-            sizes = SlideSizes(*numbers)
-            yield Variant(
-                *("forward, skip, moments" if has_skip else "forward, moments", "slide", numbers),
-                lambda s=sizes, h=has_skip: _with_moments(p, forward_weight, h, s),
-                *([p.y_and_skip if has_skip else p.y, *p.moments[has_skip]], p.bytes(1, 2 if has_skip else 1)),
-            )
-    for numbers in epilogues:
-        sizes = SlideSizes(*numbers)
-        yield Variant(
-            *("input gradient, sums", "slide", numbers),
-            lambda s=sizes: _with_gradient_sums(p, backward_weight, s),
-            *([p.grad_x, p.gradient_sums], p.bytes(2, 1)),
-        )
-    yield Variant(
-        *("weight gradient", "cuDNN", (), lambda: [backward(*library, (False, True, False))[1]], [p.grad_weight], once)
-    )
+        yield Variant(kind, "cuDNN", (), lambda: backward(*library, (True, False, False))[0], p.grad_x)
+    for numbers in patches[:2] if num_in in (16, 32) else []:
+        work = partial(fused_conv.patch_convolve, p.grad_y, p.weight, transposed=True, sizes=PatchSizes(*numbers))
+        yield Variant(kind, "patch", numbers, work, p.grad_x)
+    for numbers in slides:
+        work = partial(fused_conv.slide_convolve, p.grad_y, p.weight, transposed=True, sizes=SlideSizes(*numbers))
+        yield Variant(kind, "slide", numbers, work, p.grad_x)
+
+    kind = "weight gradient"
+    yield Variant(kind, "cuDNN", (), lambda: backward(*library, (False, True, False))[1], p.grad_weight)
     if not wide:
-        yield Variant(
-            *("weight gradient", "weight_gradient", tuple(fused_conv.WEIGHT_GRADIENT)),
-            lambda: [fused_conv._weight_gradient(p.x, p.grad_y)],
-            *([p.grad_weight], once),
-        )
-    weight_slides = WEIGHT_SLIDES_32 if num_in == 32 else WEIGHT_SLIDES_32[::3] if num_in == 16 else []
-    for images, group, num_warps, stages, programs in weight_slides:
-        sizes = SlideSizes(images, group, num_warps, stages, programs=programs)
-        yield Variant(
-            *("weight gradient", "slide_weight_gradient", (images, group, num_warps, stages, programs)),
-            lambda s=sizes: [fused_conv.slide_weight_gradient(p.x, p.grad_y, sizes=s)],
-            *([p.grad_weight], once),
-        )
-
-
-def _with_moments(p: Problem, weight: Tensor, has_skip: bool, sizes: SlideSizes) -> list[Tensor]:
-    """Return the sum, and the mean and reciprocal deviation that combine_moments computes from the moments."""
-    total, moments = fused_conv.slide_with_moments(p.x, weight, p.skip if has_skip else None, sizes=sizes)
-    mean, rstd, running_mean, running_var = p.statistics
-    norm_kernels.combine_moments[(len(mean),)](
-        *(moments.partial, mean, rstd, running_mean, running_var, p.tracked, 0.1, 1e-5), **moments.combine_sizes
-    )
-    return [total, mean, rstd]
-
-
-def _with_gradient_sums(p: Problem, weight: Tensor, sizes: SlideSizes) -> list[Tensor]:
-    grad_x, sums = fused_conv.slide_with_gradient_sums(p.grad_y, weight, p.total, *p.norm, 0.1, sizes=sizes)
-    return [grad_x, sums.partial.sum(2)]
-
-
-def _moments(y: Tensor) -> tuple[Tensor, Tensor]:
-    return y.mean((0, 2, 3)), (y.var((0, 2, 3), correction=0) + 1e-5).rsqrt()
+        work = partial(fused_conv.patch_weight_gradient, p.x, p.grad_y)
+        yield Variant(kind, "patch", tuple(fused_conv.PATCH_WEIGHT_GRADIENT), work, p.grad_weight)
+    for images, num_warps, stages, programs in WEIGHT_SLIDES if num_in in (16, 32) else []:
+        sizes = SlideSizes(images, num_warps, stages)
+        work = partial(fused_conv.slide_weight_gradient, p.x, p.grad_y, sizes=sizes, most_programs=programs)
+        yield Variant(kind, "slide", (*sizes, programs), work, p.grad_weight)
 
 
 def failure(variant: Variant) -> str:
@@ -216,12 +133,8 @@ def failure(variant: Variant) -> str:
         found = variant.work()
     except Exception as error:
         return f"{type(error).__name__}: {error}".replace("\n", " ")[:160]
-    for value, true in zip(found, variant.true, strict=True):
-        # The mean over many values is near zero, so its error is taken relative to the deviation of 1.
-        difference = ((value.float() - true.float()).norm() / true.float().norm().clamp_min(true.numel() ** 0.5)).item()
-        if not difference <= MOST_ERROR:
-            return f"relative error {difference:.1e}"
-    return ""
+    difference = ((found.float() - variant.true).norm() / variant.true.norm()).item()
+    return "" if difference <= MOST_ERROR else f"relative error {difference:.1e}"
 
 
 def microseconds(work: Callable[[], object]) -> float:
@@ -261,7 +174,8 @@ def check(problems: list[tuple[Layer, int]], device: str) -> list[dict[int, str]
 def report(layer: Layer, num_images: int, device: str, failures: dict[int, str], best: int) -> None:
     """Time the variants that are right, and print the fastest ones of each kind and the fastest one of each name."""
     rows: dict[str, list[tuple[float, Variant]]] = {}
-    for i, variant in enumerate(variants(Problem(layer, num_images, device))):
+    problem = Problem(layer, num_images, device)
+    for i, variant in enumerate(variants(problem)):
         failures.setdefault(i, "the process that checked the variant has failed")
         if not failures[i] and device != "cpu":
             try:
@@ -269,15 +183,15 @@ def report(layer: Layer, num_images: int, device: str, failures: dict[int, str],
             except Exception as error:
                 failures[i] = f"{type(error).__name__}: {error}".replace("\n", " ")[:160]
         if failures[i]:
-            print(f"FAILED {layer} {num_images}: {variant.kind}, {variant.name} {variant.blocks}: {failures[i]}")
+            print(f"FAILED {layer} {num_images}: {variant.kind}, {variant.name} {variant.sizes}: {failures[i]}")
     print(f"{layer}, {num_images} images: {list(failures.values()).count('')} of {len(failures)} variants are right")
     for kind, timed in rows.items():
         names: set[str] = set()
         for place, (us, variant) in enumerate(sorted(timed, key=lambda pair: pair[0])):
             if place < best or variant.name not in names:
-                blocks = " ".join(map(str, variant.blocks))
-                speed = variant.num_bytes / us / 1000
-                print(f"  {kind:22} {variant.name:21} {blocks:14} {us:7.1f} us {speed:6.0f} GB/s", flush=True)
+                sizes = " ".join(map(str, variant.sizes))
+                speed = problem.num_bytes / us / 1000
+                print(f"  {kind:16} {variant.name:6} {sizes:14} {us:7.1f} us {speed:6.0f} GB/s", flush=True)
             names.add(variant.name)
 
 

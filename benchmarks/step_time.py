@@ -38,7 +38,7 @@ from mnar.training.trainer import Trainer  # noqa: E402
 from mnar.types import DataSet, Rows, Samples  # noqa: E402
 
 KINDS = {  # by a word in a kernel's name, the first that fits
-    "convolution": ("correlate", "weight_gradient", "xmma", "cudnn", "cutlass", "memcpy32_post"),
+    "convolution": ("convolve", "weight_gradient", "xmma", "cudnn", "cutlass", "memcpy32_post"),
     "batch-norm": ("gather_moments", "normalise", "gather_gradients", "input_gradient", "combine_"),
     "optimiser": ("multi_tensor", "foreach", "sgd", "lerp"),
 }

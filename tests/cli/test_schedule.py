@@ -18,7 +18,7 @@ def test_a_run_with_the_fast_schedule_says_so_when_it_starts_and_in_its_folder(m
     assert "seed 1: 6 steps, schedule fast\n" in trained.output
     folder = tmp_path / "runs" / "digits-cadr-fixmatch-prg-fast-seed1"
     config = RunFolder(folder).config()
-    assert (config.schedule, config.train.lr, config.train.schedule) == ("fast", 0.1, "linear")
+    assert (config.schedule, config.train.lr, config.train.schedule) == ("fast", 0.02, "linear")
 
 
 @pytest.mark.usefixtures("without_report")

@@ -31,7 +31,7 @@ def assert_equal_to_float64(shape: tuple[int, int, int, int], num_out: int, dtyp
     x.requires_grad_(num_in >= 16)
     exact_x, exact_weight = x.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
 
-    operation = fused_conv.TritonConvolution(weight.detach(), dtype)
+    operation = fused_conv.TritonConvolution(weight.detach().to(dtype))
     y, exact_y = _Convolve.apply(x, None, weight, operation)[0], F.conv2d(exact_x, exact_weight, padding=1)
     grad = torch.randn(y.shape, device=DEVICE).to(dtype)
     y.backward(grad)
@@ -52,7 +52,8 @@ def assert_equal_to_float64(shape: tuple[int, int, int, int], num_out: int, dtyp
 def test_a_fused_convolution_equals_float64_autograd(
     shape: tuple[int, int, int, int], num_out: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused_conv, "WEIGHT_GRADIENT_PROGRAMS", dict.fromkeys((3, 16, 32), 3))  # several tiles each
+    programs = dict.fromkeys((3, 16, 32), 3)  # several tiles each
+    monkeypatch.setattr(fused_conv, "PATCH_WEIGHT_GRADIENT_PROGRAMS", programs)
     torch.manual_seed(0)
     assert_equal_to_float64(shape, num_out, torch.float32, most=2e-3 if ON_GPU else 1e-5)  # a GPU's dot is tf32
 

@@ -163,11 +163,11 @@ def test_a_convolution_of_rows_equals_autograd(operation: str) -> None:
         from mnar.models.fused_conv import TritonConvolution
 
         def chosen(weight: Tensor) -> object:
-            return TritonConvolution(weight, torch.float32)
+            return TritonConvolution(weight)
     else:
 
         def chosen(weight: Tensor) -> object:
-            return convolution.LibraryConvolution(weight, torch.float32, (1, 1), (1, 1))
+            return convolution.LibraryConvolution(weight, (1, 1), (1, 1))
 
     torch.manual_seed(0)
     x = images(16, torch.float32).requires_grad_()

@@ -14,7 +14,7 @@ from mnar.config import OWN_DATA, PUBLISHED, RunConfig
 from mnar.datasets import DATASETS
 from mnar.learners import LEARNERS
 from mnar.recipes import RECIPES, SCHEDULES, configure, schedules
-from mnar.recipes.schedules import FAST_FOR_ALL, FAST_FOR_SGD, FAST_ITERATIONS
+from mnar.recipes.schedules import FAST_BY_OPTIMIZER, FAST_ITERATIONS
 from mnar.run import RunFolder, new_run, read_run
 from mnar.run.runner import default_folder
 from mnar.training.options import TrainOptions, decay_for
@@ -43,10 +43,11 @@ def test_the_published_schedule_is_the_recipe_byte_for_byte(recipe: str) -> None
     assert "published" not in named.to_dict().values()
 
 
-def test_fast_on_cifar10_changes_length_rate_decay_of_the_rate_and_average() -> None:
+def test_fast_on_cifar10_changes_length_optimiser_rate_and_average() -> None:
     published, fast = configure(recipe=CIFAR), configure(recipe=CIFAR, schedule="fast")
     assert published.train.iterations == 2**20
-    assert changed(published, fast) == {"iterations": 2**17, "lr": 0.1, "schedule": "linear"}
+    muon = {"optimizer": "muon", "lr": 0.02, "weight_decay": 0.025}
+    assert changed(published, fast) == {"iterations": 2**17, "schedule": "linear", **muon}
     assert fast.train.ema == 0.999  # the largest decay that "auto" gives, which is the published one
     assert fast.schedule == "fast"
     assert published.differences(fast)[-1] == "schedule: published and fast"
@@ -56,13 +57,12 @@ def test_fast_on_cifar10_changes_length_rate_decay_of_the_rate_and_average() -> 
 def test_fast_has_its_options_for_every_learner_and_data_set(dataset: str, learner: str) -> None:
     published, fast = (configure(dataset=dataset, learner=learner, schedule=name) for name in (PUBLISHED, "fast"))
     assert fast.train.iterations == min(published.train.iterations, FAST_ITERATIONS)
-    expected = {**FAST_FOR_ALL, **(FAST_FOR_SGD if published.train.optimizer == "sgd" else {})}
-    assert fast.train.ema == decay_for(fast.train.iterations)
-    options = dataclasses.asdict(fast.train)
-    assert {name: options[name] for name in expected if name != "ema"} == {
-        name: value for name, value in expected.items() if name != "ema"
-    }
-    assert changed(published, fast).keys() <= {*expected, *schedules.FAST_UNLESS_SET, "iterations"}
+    assert (fast.train.schedule, fast.train.ema) == ("linear", decay_for(fast.train.iterations))
+    optimizer = "muon" if published.train.optimizer == "sgd" else published.train.optimizer
+    assert fast.train.optimizer == optimizer
+    assert fast.train.lr == FAST_BY_OPTIMIZER.get(optimizer, {"lr": published.train.lr})["lr"]
+    may_change = {"schedule", "ema", "optimizer", "lr", "weight_decay", "iterations"}
+    assert changed(published, fast).keys() <= may_change
     assert RunConfig.from_yaml(fast.to_yaml()) == fast
 
 
@@ -88,12 +88,14 @@ def test_an_optimiser_that_the_user_chooses_keeps_its_own_learning_rate() -> Non
     assert configure(recipe=CIFAR, schedule="fast", settings=["train.optimizer=adam"]).train.lr == TrainOptions.lr
 
 
-def test_options_of_a_recipe_stay_where_fast_has_a_value_only_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "FAST_UNLESS_SET", {"weight_decay": 0.001, "warmup": 0.05})
+def test_sgd_that_the_user_chooses_has_a_larger_learning_rate() -> None:
+    config = configure(recipe=CIFAR, schedule="fast", settings=["train.optimizer=sgd"])
+    assert (config.train.optimizer, config.train.lr, config.train.weight_decay) == ("sgd", 0.1, 5e-4)
+
+
+def test_the_weight_decay_of_a_learner_stays() -> None:
     ups, fixmatch = (configure(dataset="cifar10", learner=name, schedule="fast") for name in ("ups", "fixmatch"))
-    assert (ups.train.weight_decay, fixmatch.train.weight_decay) == (0.0, 0.001)
-    assert (ups.train.warmup, fixmatch.train.warmup) == (0.05, 0.05)
-    assert configure(dataset="digits_tabular", schedule="fast").train.warmup == 0.0
+    assert (ups.train.weight_decay, fixmatch.train.weight_decay) == (0.0, 0.025)
 
 
 @pytest.mark.parametrize(

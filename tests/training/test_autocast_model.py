@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ import torch
 import torch._inductor.config as inductor
 from torch import Tensor, nn
 
-from mnar.models import MLP, SmallCNN
+from mnar.models import MLP, SmallCNN, WideResNet
 from mnar.models.batch_norm import statistics_kept
 from mnar.training.engine import AutocastModel, Engine
 from mnar.training.options import EngineOptions
@@ -102,6 +103,30 @@ def test_a_compiled_network_has_the_models_numbers_and_gradients(monkeypatch: py
         before = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(("mean", "var"))}
         network(images)
     assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers() if name in before)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_weights_that_are_cast_together_give_the_features_and_gradients_of_weights_cast_one_by_one() -> None:
+    torch.manual_seed(0)
+    engine = Engine(EngineOptions(compile=False, cuda_graph=False))
+    model = engine.place(WideResNet((3, 32, 32), 10, depth=10)).train()
+    alone, network = copy.deepcopy(model), engine.network(model)
+    images = torch.randn(32, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
+    for _ in range(2):
+        alone.load_state_dict(model.state_dict())
+        found = network.features(images)
+        with torch.autocast("cuda", torch.bfloat16):
+            expected = alone.features(images).float()
+        assert torch.equal(found, expected)
+        network.zero_grad()
+        alone.zero_grad()
+        found.square().sum().backward()
+        expected.square().sum().backward()
+        for p, q in zip(model.parameters(), alone.parameters(), strict=True):
+            if q.grad is not None:
+                assert (p.grad - q.grad).norm() < 1e-2 * q.grad.norm()  # cuDNN may add in another order
+                p.data.sub_(0.1 * p.grad / p.grad.norm())  # the second pass must not use the casts of the first
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")

@@ -7,6 +7,7 @@ from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
+from mnar.models.head import Head
 from mnar.types import Samples
 
 
@@ -19,7 +20,7 @@ class Classifier(nn.Module, ABC):
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()
         self.num_features = num_features
-        self.head = nn.Linear(num_features, num_classes)
+        self.head = Head(num_features, num_classes)
         # Further heads on the features. A learner trains them, but they take no part in predictions.
         self.heads = nn.ModuleDict()
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -29,7 +31,7 @@ class Convolution(nn.Conv2d):
 
     In training on a GPU under autocast, the module can compute the gradient of the weight on a second stream, and
     uses our Triton kernels for 3x3 convolutions with few channels and stride 1 (see `fused_conv`). Set `fused` to False
-    to use the operations of PyTorch everywhere.
+    to use the operations of PyTorch everywhere. Within `weights_cast`, the module does not cast its weight itself.
     """
 
     takes_rows = True
@@ -37,6 +39,7 @@ class Convolution(nn.Conv2d):
     def __init__(self, in_channels: int, out_channels: int, size: int, stride: int = 1) -> None:
         super().__init__(in_channels, out_channels, size, stride, padding=size // 2, bias=False)
         self.fused = True
+        self.cast_weight: Tensor | None = None  # the weight in the precision of autocast, within `weights_cast` only
 
     def forward(self, x: Samples) -> Samples:  # type: ignore[override]
         if isinstance(x, Rows):
@@ -48,18 +51,19 @@ class Convolution(nn.Conv2d):
         y: Tensor = _Convolve.apply(x, None, self.weight, self._operation(x))[0]
         return y
 
+    @property
+    def casts_weight(self) -> bool:
+        """Whether the module casts its weight itself, instead of letting autocast do so."""
+        return self.fused and self.training and self.weight.is_cuda and self.weight.dtype == torch.float32
+
     def _can_fuse(self, x: Tensor) -> bool:
-        return (
-            self.fused
-            and self.training
-            and triton_can_take(x)
-            and torch.is_autocast_enabled("cuda")
-            and self.weight.dtype == torch.float32
-        )
+        return self.casts_weight and triton_can_take(x) and torch.is_autocast_enabled("cuda")
 
     def _operation(self, x: Tensor) -> LibraryConvolution | TritonConvolution:
         """The convolution and its gradients, by our kernels or by those of PyTorch."""
-        dtype = torch.get_autocast_dtype("cuda")
+        weight = self.cast_weight
+        if weight is None:
+            weight = self.weight.detach().to(torch.get_autocast_dtype("cuda"))
         has_kernel = (
             self.kernel_size == (3, 3)
             and self.stride == (1, 1)
@@ -71,16 +75,38 @@ class Convolution(nn.Conv2d):
             # This import is not at the top of the file, since only installations for a GPU have Triton.
             from mnar.models.fused_conv import TritonConvolution
 
-            return TritonConvolution(self.weight.detach(), dtype)
+            return TritonConvolution(weight)
         stride, padding = cast(tuple[int, int], self.stride), cast(tuple[int, int], self.padding)
-        return LibraryConvolution(self.weight.detach(), dtype, stride, padding)
+        return LibraryConvolution(weight, stride, padding)
+
+
+@contextmanager
+def weights_cast(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Cast the weights of all convolutions of the model at once, for a forward pass under autocast with this type.
+
+    One kernel casts all weights. If each convolution casts its own weight, WRN-28-2 needs 28 kernels. At the end, the
+    convolutions forget the casts, which the next step of the optimiser makes obsolete. The backward pass keeps its own
+    reference to them.
+    """
+    convolutions = [module for module in model.modules() if isinstance(module, Convolution) and module.casts_weight]
+    weights = [convolution.weight.detach() for convolution in convolutions]
+    casts = [torch.empty_like(weight, dtype=dtype) for weight in weights]
+    if weights:
+        torch._foreach_copy_(casts, weights)
+    for convolution, cast_weight in zip(convolutions, casts, strict=True):
+        convolution.cast_weight = cast_weight
+    try:
+        yield
+    finally:
+        for convolution in convolutions:
+            convolution.cast_weight = None
 
 
 class LibraryConvolution:
-    """The convolution of PyTorch with a weight, and its gradients, in the precision `dtype`."""
+    """The convolution of PyTorch with a weight, and its gradients, in the precision of the weight."""
 
-    def __init__(self, weight: Tensor, dtype: torch.dtype, stride: tuple[int, int], padding: tuple[int, int]) -> None:
-        self.weight, self.dtype, self.stride, self.padding = weight.to(dtype), dtype, stride, padding
+    def __init__(self, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> None:
+        self.weight, self.stride, self.padding = weight, stride, padding
 
     def convolve(self, x: Tensor) -> Tensor:
         return torch.conv2d(x, self.weight, None, self.stride, self.padding)
@@ -113,7 +139,7 @@ class _Convolve(torch.autograd.Function):
         ctx.set_materialize_grads(False)  # the observed rows have no gradient, not even zeros
         if observed is not None:
             x = in_one_block(x, observed)
-        x = x.to(operation.dtype)
+        x = x.to(operation.weight.dtype)
         ctx.save_for_backward(x[:num_trained])
         y = operation.convolve(x)
         if observed is None:

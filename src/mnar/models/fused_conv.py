@@ -7,6 +7,15 @@ half of the network's convolution time.
     y = patches(x) W                   W    [9 in, out]: the weight, tap by tap
     dx = patches(dy) W'                W'   [9 out, in]: taps in reverse order, input and output channels swapped
     dW = sum over pixels of patches(x)^T dy
+
+There are two families of kernels (`conv_kernels`). The `slide` kernels are used for images whose width is a power of
+two and for 16 or 32 channels on both sides. The `patch` kernels are used for all other images and for the first
+convolution of a network, which has the channels of an image. Times on an H200 in µs, 32 to 32 channels, 32x32 pixels:
+
+                                  patch   slide   cuDNN
+    convolution      960 images      92      64      96
+    input gradient   512 images      56      40      56
+    weight gradient  512 images      53      45     113
 """
 
 # mypy: allow-untyped-calls
@@ -23,8 +32,8 @@ from torch import Tensor
 from mnar.models import conv_kernels as kernels
 
 
-class BlockSizes(NamedTuple):
-    """The amount of work that one program does at a time. The values below were chosen by measurements on an H200.
+class PatchSizes(NamedTuple):
+    """The amount of work that one program of the `patch` kernels does at a time.
 
     pixels     pixels per block
     patch      columns of the patches per block
@@ -38,223 +47,137 @@ class BlockSizes(NamedTuple):
     stages: int
 
 
-FORWARD = BlockSizes(pixels=128, patch=32, num_warps=4, stages=4)
-WEIGHT_GRADIENT = BlockSizes(pixels=64, patch=64, num_warps=4, stages=4)
-# The number of programs, by the number of input channels. An H200 has 132 multiprocessors.
-WEIGHT_GRADIENT_PROGRAMS = {3: 132 * 4, 16: 132 * 2, 32: 132}
-
-
 class SlideSizes(NamedTuple):
-    """The amount of work that one program of the kernels `slide` and `slide_weight_gradient` does at a time.
+    """The amount of work that one program of the `slide` kernels does at a time.
 
-    images     images per program
-    group      neighbouring pixels that form one row of the matrix product: 1 or 2
+    images     images of which a program handles one row at a time
     num_warps  warps per program
     stages     depth of the software pipeline
-    bands      number of programs among which the rows of an image are divided (`slide` only)
-    programs   number of programs (`slide_weight_gradient` only)
     """
 
     images: int
-    group: int
     num_warps: int
     stages: int
-    bands: int = 1
-    programs: int = 132
 
 
-SLIDE = SlideSizes(images=4, group=2, num_warps=4, stages=3)
-SLIDE_INPUT_GRADIENT = SlideSizes(images=2, group=1, num_warps=4, stages=3)
-SLIDE_WEIGHT_GRADIENT = SlideSizes(images=4, group=2, num_warps=4, stages=3)
+# All sizes were chosen by measurements on an H200, which has 132 multiprocessors (benchmarks/conv_time.py).
+PATCH_CONVOLVE = PatchSizes(pixels=128, patch=32, num_warps=4, stages=4)
+PATCH_WEIGHT_GRADIENT = PatchSizes(pixels=64, patch=64, num_warps=4, stages=4)
+# The number of programs, by the number of input channels.
+PATCH_WEIGHT_GRADIENT_PROGRAMS = {3: 132 * 4, 16: 132 * 2, 32: 132}
 
-
-class Moments(NamedTuple):
-    """What the programs of `slide` found out about their values: input of combine_moments and combine_gradients.
-
-    partial     [2, channels, chunks]
-    num_rows    number of values per channel
-    chunk_rows  number of values per channel and chunk; the last chunk may have fewer
-    """
-
-    partial: Tensor
-    num_rows: int
-    chunk_rows: int
-
-    @property
-    def combine_sizes(self) -> dict[str, int]:
-        """Return the sizes that the combining kernels take as keyword arguments."""
-        num_chunks = self.partial.shape[2]
-        return {
-            "num_rows": self.num_rows,
-            "chunk_rows": self.chunk_rows,
-            "num_chunks": num_chunks,
-            "BLOCK_CHUNKS": triton.next_power_of_2(num_chunks),
-        }
+SLIDE_CONVOLVE_SMALL = SlideSizes(images=2, num_warps=4, stages=3)
+SLIDE_CONVOLVE_LARGE = SlideSizes(images=4, num_warps=8, stages=3)
+# Three programs with two images fit on a multiprocessor. With more images than this, some programs would have to wait.
+SMALL_BATCH = 2 * 3 * 132
+SLIDE_WEIGHT_GRADIENT = SlideSizes(images=4, num_warps=4, stages=3)
+SLIDE_WEIGHT_GRADIENT_PROGRAMS = 132
 
 
 class TritonConvolution:
-    """The convolution of x, which has the type `dtype`, with a float32 weight [out, in, 3, 3], and its gradients."""
+    """The convolution of channels-last images with a weight [out, in, 3, 3] of the same type, and its gradients."""
 
-    def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
-        self.weight, self.dtype = weight, dtype
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight.contiguous(memory_format=torch.channels_last)
 
     def convolve(self, x: Tensor) -> Tensor:
-        weight = self.weight.permute(2, 3, 1, 0)
-        if slide_takes(x, weight.shape[3], SLIDE):
-            return slide(x, weight, reverse=False, sizes=SLIDE)
-        return _correlate(x, weight, reverse=False)
+        return (slide_convolve if self._slides(x) else patch_convolve)(x, self.weight, transposed=False)
 
     def input_gradient(self, x: Tensor, grad_y: Tensor) -> Tensor:
-        weight = self.weight.permute(2, 3, 0, 1)
-        if slide_takes(grad_y, weight.shape[3], SLIDE_INPUT_GRADIENT):
-            return slide(grad_y, weight, reverse=True, sizes=SLIDE_INPUT_GRADIENT)
-        return _correlate(grad_y, weight, reverse=True)
+        return (slide_convolve if self._slides(x) else patch_convolve)(grad_y, self.weight, transposed=True)
 
     def weight_gradient(self, x: Tensor, grad_y: Tensor) -> Tensor:
-        if slide_takes(x, grad_y.shape[1], SLIDE_WEIGHT_GRADIENT):
-            return slide_weight_gradient(x, grad_y)
-        return _weight_gradient(x, grad_y)
+        return (slide_weight_gradient if self._slides(x) else patch_weight_gradient)(x, grad_y)
+
+    def _slides(self, x: Tensor) -> bool:
+        """Whether the `slide` kernels can take x: its width and all numbers of channels have to be powers of two."""
+        width, (num_out, num_in) = x.shape[3], self.weight.shape[:2]
+        powers = all(n & (n - 1) == 0 for n in (width, num_in, num_out))
+        return powers and width >= 8 and min(num_in, num_out) >= 16
 
 
-def _correlate(x: Tensor, weight: Tensor, *, reverse: bool, blocks: BlockSizes = FORWARD) -> Tensor:
-    """Return patches(x) times the weight [3, 3, in, out]. `reverse` takes the taps of the weight in reverse order."""
-    n, _, height, width = x.shape
-    num_out = weight.shape[3]
-    # One kernel casts the weight and makes it contiguous.
-    weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)
-    y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    num_pixels = n * height * width
-    kernels.correlate[(triton.cdiv(num_pixels, blocks.pixels),)](
+def patch_convolve(x: Tensor, weight: Tensor, *, transposed: bool, sizes: PatchSizes = PATCH_CONVOLVE) -> Tensor:
+    """Return the convolution of x, or the gradient of the input if x is that of the output and `transposed` is set."""
+    y = _empty_output(x, weight, transposed)
+    num_pixels = y[:, 0].numel()
+    kernels.patch_convolve[(triton.cdiv(num_pixels, sizes.pixels),)](
         *(x, weight, y, num_pixels),
-        REVERSED=reverse,
-        **_sizes(x, num_out, blocks),
+        **_shape(x, y.shape[1]),
+        **_patch_options(x, sizes),
+        TRANSPOSED=transposed,
     )
     return y
 
 
-def _weight_gradient(x: Tensor, grad_y: Tensor) -> Tensor:
+def patch_weight_gradient(x: Tensor, grad_y: Tensor, *, sizes: PatchSizes = PATCH_WEIGHT_GRADIENT) -> Tensor:
     """Return the gradient of the weight in float32, [out, in, 3, 3], channels-last like the weight.
 
     The partial sums of the programs are added in a fixed order, so the result is repeatable.
     """
-    n, num_in, height, width = x.shape
-    num_out = grad_y.shape[1]
-    num_pixels = n * height * width
-    block = WEIGHT_GRADIENT.pixels
-    tiles = triton.cdiv(num_pixels, WEIGHT_GRADIENT_PROGRAMS.get(num_in, 132) * block)
-    num_programs = triton.cdiv(num_pixels, tiles * block)
+    num_in, num_out = x.shape[1], grad_y.shape[1]
+    num_pixels = grad_y[:, 0].numel()
+    tiles = triton.cdiv(num_pixels, PATCH_WEIGHT_GRADIENT_PROGRAMS.get(num_in, 132) * sizes.pixels)
+    num_programs = triton.cdiv(num_pixels, tiles * sizes.pixels)
     partial = x.new_empty((num_programs, num_out, 3, 3, num_in), dtype=torch.float32)
-    kernels.weight_gradient[(num_programs,)](
+    kernels.patch_weight_gradient[(num_programs,)](
         *(x, grad_y, partial, num_pixels, tiles),
-        **_sizes(x, num_out, WEIGHT_GRADIENT),
+        **_shape(x, num_out),
+        **_patch_options(x, sizes),
     )
     return partial.sum(0).permute(0, 3, 1, 2)
 
 
-def slide_takes(x: Tensor, num_out: int, sizes: SlideSizes = SLIDE) -> bool:
-    """Return whether `slide` can convolve x: its channels and a row of its images fill powers of two."""
-    _, num_in, height, width = x.shape
-    powers = (num_in, num_out, sizes.images * width // sizes.group)
-    return all(n >= 16 and n & (n - 1) == 0 for n in powers) and width % sizes.group == 0 and height % sizes.bands == 0
+def slide_convolve(x: Tensor, weight: Tensor, *, transposed: bool, sizes: SlideSizes | None = None) -> Tensor:
+    """Return what `patch_convolve` returns."""
+    if sizes is None:
+        sizes = SLIDE_CONVOLVE_SMALL if len(x) <= SMALL_BATCH else SLIDE_CONVOLVE_LARGE
+    y = _empty_output(x, weight, transposed)
+    kernels.slide_convolve[(triton.cdiv(len(x), sizes.images),)](
+        *(x, weight, y, len(x)),
+        **_shape(x, y.shape[1]),
+        **_slide_options(sizes),
+        TRANSPOSED=transposed,
+    )
+    return y
 
 
-def slide(x: Tensor, weight: Tensor, *, reverse: bool, sizes: SlideSizes = SLIDE) -> Tensor:
-    """Return patches(x) times the weight [3, 3, in, out]. `reverse` takes the taps of the weight in reverse order."""
-    return _slide(x, weight, None, reverse=reverse, sizes=sizes)[0]
-
-
-def slide_with_moments(
-    x: Tensor, weight: Tensor, skip: Tensor | None, *, sizes: SlideSizes = SLIDE
-) -> tuple[Tensor, Moments]:
-    """Return s = patches(x) times the weight [3, 3, in, out] plus skip, and the moments of s for combine_moments."""
-    return _slide(x, weight, skip, reverse=False, sizes=sizes, moments=True)
-
-
-def slide_with_gradient_sums(
-    grad_y: Tensor,
-    weight: Tensor,
-    total: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    norm_weight: Tensor,
-    norm_bias: Tensor,
-    slope: float,
-    *,
-    sizes: SlideSizes = SLIDE,
-) -> tuple[Tensor, Moments]:
-    """Return the gradient of the input of a convolution and its sums for combine_gradients.
-
-    The input of the convolution is leaky(norm(total)). `weight` is [3, 3, out, in], as for `slide` with reverse=True.
-    If total has more images than grad_y, the sums are those of the first images.
-    """
-    norm = (mean, rstd, norm_weight, norm_bias)
-    return _slide(grad_y, weight, total, reverse=True, sizes=sizes, norm=norm, slope=slope)
-
-
-def _slide(
+def slide_weight_gradient(
     x: Tensor,
-    weight: Tensor,
-    other: Tensor | None,
+    grad_y: Tensor,
     *,
-    reverse: bool,
-    sizes: SlideSizes,
-    moments: bool = False,
-    norm: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
-    slope: float = 0.0,
-) -> tuple[Tensor, Moments]:
-    n, num_in, height, width = x.shape
-    num_out = weight.shape[3]
-    images = sizes.images
-    # With several bands, a last program with fewer images would not be the last chunk of the moments.
-    while sizes.bands > 1 and n % images and images * width > 16 * sizes.group:
-        images //= 2
-    if sizes.bands > 1 and n % images:
-        raise ValueError(f"The batch has {n} images, which is not a multiple of {images}. Choose bands=1.")
-    weight = torch.empty(weight.shape, dtype=x.dtype, device=x.device).copy_(weight)
-    y = torch.empty((n, num_out, height, width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    num_programs = triton.cdiv(n, images) * sizes.bands
-    has_partial = moments or norm is not None
-    partial = x.new_empty((2, num_out, num_programs if has_partial else 0), dtype=torch.float32)
-    kernels.slide[(num_programs,)](
-        *(x, weight, y, other, partial, *(norm or (None,) * 4), slope, n),
-        **{"HEIGHT": height, "WIDTH": width, "IN": num_in, "OUT": num_out, "REVERSED": reverse},
-        **{"HAS_SKIP": other is not None and norm is None, "MOMENTS": moments, "GRADIENT_SUMS": norm is not None},
-        **{"GROUP": sizes.group, "IMAGES": images, "ROWS": height // sizes.bands, "STAGES": sizes.stages},
-        num_warps=sizes.num_warps,
-    )
-    return y, Moments(partial, n * height * width, images * height // sizes.bands * width)
-
-
-def slide_weight_gradient(x: Tensor, grad_y: Tensor, *, sizes: SlideSizes = SLIDE_WEIGHT_GRADIENT) -> Tensor:
-    """Return the gradient of the weight in float32, [out, in, 3, 3], like `_weight_gradient`.
-
-    If x has more images than grad_y, the other images of x count as images without a gradient.
-    """
-    n, num_out, height, width = grad_y.shape
-    num_in = x.shape[1]
-    num_tiles = triton.cdiv(n, sizes.images) * height
-    tiles = triton.cdiv(num_tiles, sizes.programs)
+    sizes: SlideSizes = SLIDE_WEIGHT_GRADIENT,
+    most_programs: int = SLIDE_WEIGHT_GRADIENT_PROGRAMS,
+) -> Tensor:
+    """Return what `patch_weight_gradient` returns."""
+    num_images, num_out, height, _ = grad_y.shape
+    num_tiles = triton.cdiv(num_images, sizes.images) * height
+    tiles = triton.cdiv(num_tiles, most_programs)
     num_programs = triton.cdiv(num_tiles, tiles)
-    partial = x.new_empty((num_programs * sizes.group, num_out, 3, 3, num_in), dtype=torch.float32)
+    partial = x.new_empty((num_programs * 2, num_out, 3, 3, x.shape[1]), dtype=torch.float32)
     kernels.slide_weight_gradient[(num_programs,)](
-        *(x, grad_y, partial, n, tiles),
-        **{"HEIGHT": height, "WIDTH": width, "IN": num_in, "OUT": num_out},
-        **{"GROUP": sizes.group, "IMAGES": sizes.images, "STAGES": sizes.stages},
-        num_warps=sizes.num_warps,
+        *(x, grad_y, partial, num_images, tiles),
+        **_shape(x, num_out),
+        **_slide_options(sizes),
     )
     return partial.sum(0).permute(0, 3, 1, 2)
 
 
-def _sizes(x: Tensor, num_out: int, blocks: BlockSizes) -> dict[str, int]:
-    """Return the compile-time constants and launch options that both kernels need."""
+def _empty_output(x: Tensor, weight: Tensor, transposed: bool) -> Tensor:
+    num_images, _, height, width = x.shape
+    shape = (num_images, weight.shape[1 if transposed else 0], height, width)
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+
+
+def _shape(x: Tensor, num_out: int) -> dict[str, int]:
     _, num_in, height, width = x.shape
-    return {
-        "HEIGHT": height,
-        "WIDTH": width,
-        "IN": num_in,
-        "OUT": num_out,
-        "BLOCK_PIXELS": blocks.pixels,
-        "BLOCK_PATCH": min(blocks.patch, triton.next_power_of_2(9 * num_in)),
-        "STAGES": blocks.stages,
-        "num_warps": blocks.num_warps,
-    }
+    return {"HEIGHT": height, "WIDTH": width, "IN": num_in, "OUT": num_out}
+
+
+def _patch_options(x: Tensor, sizes: PatchSizes) -> dict[str, int]:
+    block_patch = min(sizes.patch, triton.next_power_of_2(9 * x.shape[1]))
+    options = {"BLOCK_PIXELS": sizes.pixels, "BLOCK_PATCH": block_patch, "STAGES": sizes.stages}
+    return options | {"num_warps": sizes.num_warps}
+
+
+def _slide_options(sizes: SlideSizes) -> dict[str, int]:
+    return {"IMAGES": sizes.images, "STAGES": sizes.stages, "num_warps": sizes.num_warps}

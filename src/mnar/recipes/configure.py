@@ -151,8 +151,8 @@ def _with_options_of(learner: str, dataset: str, guidance: Sections) -> Sections
 
 def _with_schedule(config: Sections, name: str, parsed: Iterable[tuple[str, str, Any]]) -> Sections:
     """Set the options of a named schedule. `parsed` are the --set options, which may name the optimiser."""
-    optimizer = {option: value for section, option, value in parsed if (section, option) == ("train", "optimizer")}
-    changed = schedule_sections(name, _merge(config, {"train": optimizer}))
+    chosen = [value for section, option, value in parsed if (section, option) == ("train", "optimizer")]
+    changed = schedule_sections(name, config, chosen[-1] if chosen else None)
     if name == PUBLISHED:
         return config
     if config["dataset"]["name"] == OWN_DATA:

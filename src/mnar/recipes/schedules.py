@@ -18,11 +18,12 @@ FAST = "fast"
 FAST_ITERATIONS = 2**17  # of a recipe with more steps; a shorter recipe keeps its own length
 # Any optimiser: the learning rate falls to zero, and the average covers the same share of the steps at every length.
 FAST_FOR_ALL: Sections = {"schedule": "linear", "ema": "auto"}
-# SGD, which the published recipes of images use; 0.1 instead of 0.03.
-FAST_FOR_SGD: Sections = {"lr": 0.1}
-# SGD, too, but only where a recipe does not set the option itself, as UPS sets `weight_decay`: `warmup`,
-# `labeled_view`, `batch_stages`, `optimizer`, `weight_decay`.
-FAST_UNLESS_SET: Sections = {}
+# Muon replaces SGD, which the published recipes of images use. docs/log.md has the ladder that led to these values.
+FAST_INSTEAD_OF_SGD = "muon"
+FAST_BY_OPTIMIZER: dict[str, Sections] = {
+    "muon": {"lr": 0.02, "weight_decay": 0.025},
+    "sgd": {"lr": 0.1},  # if the user chooses SGD; 0.1 instead of 0.03
+}
 # False: learners with the option `weak_gradient` leave the weak views out of the backward pass.
 FAST_WEAK_GRADIENT = True
 
@@ -31,26 +32,34 @@ class Schedule(NamedTuple):
     """A named schedule."""
 
     about: str
-    sections: Callable[[Mapping[str, Any]], Sections]  # the sections of a recipe -> the options that change
+    # the sections of a recipe, and the optimiser that the user chose -> the options that change
+    sections: Callable[[Mapping[str, Any], str | None], Sections]
 
 
-def _published(config: Mapping[str, Any]) -> Sections:
+def _published(config: Mapping[str, Any], optimizer: str | None) -> Sections:
     return {}
 
 
-def _fast(config: Mapping[str, Any]) -> Sections:
+def _fast(config: Mapping[str, Any], optimizer: str | None) -> Sections:
     leaves_out = not FAST_WEAK_GRADIENT and _can_leave_out_weak_views(config)
-    return {"train": _fast_training(config.get("train", {})), "learner": {"weak_gradient": False} if leaves_out else {}}
+    return {
+        "train": _fast_training(config.get("train", {}), optimizer),
+        "learner": {"weak_gradient": False} if leaves_out else {},
+    }
 
 
-def _fast_training(train: Mapping[str, Any]) -> Sections:
+def _fast_training(train: Mapping[str, Any], optimizer: str | None) -> Sections:
     iterations = train.get("iterations", TrainOptions.iterations)
     # A value that is not a number is refused later, with the name of the option.
     is_long = isinstance(iterations, int) and iterations > FAST_ITERATIONS
-    options = {**FAST_FOR_ALL, **({"iterations": FAST_ITERATIONS} if is_long else {})}
-    if train.get("optimizer", TrainOptions.optimizer) != "sgd":  # other optimisers need another learning rate
-        return options
-    return {**options, **FAST_FOR_SGD, **{name: value for name, value in FAST_UNLESS_SET.items() if name not in train}}
+    of_recipe = train.get("optimizer", TrainOptions.optimizer)
+    optimizer = optimizer or (FAST_INSTEAD_OF_SGD if of_recipe == "sgd" else of_recipe)
+    # A learner's own weight decay stays, such as that of UPS.
+    rates = {
+        name: value for name, value in FAST_BY_OPTIMIZER.get(optimizer, {}).items() if name == "lr" or name not in train
+    }
+    length = {"iterations": FAST_ITERATIONS} if is_long else {}
+    return {**FAST_FOR_ALL, "optimizer": optimizer, **rates, **length}
 
 
 def _can_leave_out_weak_views(config: Mapping[str, Any]) -> bool:
@@ -65,18 +74,19 @@ def _can_leave_out_weak_views(config: Mapping[str, Any]) -> bool:
 SCHEDULES: dict[str, Schedule] = {
     PUBLISHED: Schedule("the schedule of the recipe's paper, the default", _published),
     FAST: Schedule(
-        f"for short trainings: at most {FAST_ITERATIONS:,} steps, a larger learning rate that falls to zero, and a "
-        "moving average that fits the length",
+        f"for short trainings: at most {FAST_ITERATIONS:,} steps, Muon instead of SGD, a learning rate that falls to "
+        "zero, and a moving average that fits the length",
         _fast,
     ),
 }
 
 
-def schedule_sections(name: str, config: Mapping[str, Any]) -> Sections:
+def schedule_sections(name: str, config: Mapping[str, Any], optimizer: str | None = None) -> Sections:
     """Return the options that a schedule changes, as sections.
 
-    config    the sections of the recipe, with the optimiser that the user chose
+    config       the sections of the recipe
+    optimizer    the optimiser that the user chose, or None
     """
     if name not in SCHEDULES:
         raise ValueError(f"unknown schedule {name!r}; choose from {list(SCHEDULES)}")
-    return SCHEDULES[name].sections(config)
+    return SCHEDULES[name].sections(config, optimizer)

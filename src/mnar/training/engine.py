@@ -15,7 +15,7 @@ from mnar.augment import Augment
 from mnar.guidances import Guidance
 from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.classifier import Classifier
-from mnar.models.convolution import Convolution
+from mnar.models.convolution import Convolution, weights_cast
 from mnar.models.fusing import TRITON_IS_INSTALLED, gpu_can_run_kernels
 from mnar.training.options import EngineOptions, Switch
 from mnar.types import Samples
@@ -126,7 +126,8 @@ class AutocastModel(nn.Module):
         return logits
 
     def features(self, x: Samples) -> Tensor:
-        features: Tensor = self._features(x)
+        with weights_cast(self.model, self.dtype):
+            features: Tensor = self._features(x)
         return features
 
     def _under_autocast(self, x: Samples) -> Tensor:
