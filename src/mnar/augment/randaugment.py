@@ -3,10 +3,14 @@
 Each sample of a batch has its own operation. Operations of one kind share their kernels: all geometric operations are
 one affine map of pixels, brightness, color, contrast and sharpness are one blend with another image, and the others
 are one map of grey levels. A step leaves a sample unchanged if the operation of the sample is of another kind.
+
+A GPU computes every step for all samples, because it must not wait for the host. A CPU sorts the samples by operation
+and computes each formula only for the samples that need it. The pixels are the same.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -45,6 +49,21 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {  # parameters that an oper
     "translate_y": {"translate_y": (-0.3, 0.3)},
 }
 OPERATIONS = tuple(RANGES)
+KINDS: dict[str, tuple[str, ...]] = {  # operations with the same formula, in the order in which a CPU sorts them
+    "move": ("rotate", "shear_x", "shear_y", "translate_x", "translate_y"),
+    "black": ("brightness",),  # this kind and the next three are blends with another image
+    "grey": ("color",),
+    "flat": ("contrast",),
+    "smooth": ("sharpness",),
+    "stretch": ("auto_contrast",),
+    "equalize": ("equalize",),
+    "posterize": ("posterize",),
+    "solarize": ("solarize",),
+    "same": ("identity",),
+}
+KIND_OF_OPERATION = torch.tensor(
+    [next(code for code, kind in enumerate(KINDS.values()) if operation in kind) for operation in OPERATIONS]
+)
 
 
 class Layer(NamedTuple):
@@ -64,9 +83,30 @@ def apply_operation(images: Tensor, operation: Tensor, magnitude: Tensor) -> Ten
     operation    int64 [n], positions in `OPERATIONS`
     magnitude    float32 [n] in [0,1), mapped linearly to the operation's range in `RANGES`
     """
-    table = range_table().to(images.device)
-    (layer,) = layers(table, operation[None], magnitude[None], *images.shape[-2:])
-    return apply_layer(images, layer)
+    return apply_operations(images, range_table().to(images.device), operation[None], magnitude[None])
+
+
+def apply_operations(images: Tensor, table: Tensor, operation: Tensor, magnitude: Tensor) -> Tensor:
+    """Apply the operations of each sample in turn: one per row of `operation` and `magnitude`, both [layers,n].
+
+    `table` is `range_table()` on the device of the images.
+    """
+    size = images.shape[-2:]
+    if not _has_values_on_host(images):
+        for layer in layers(table, operation, magnitude, *size):
+            images = apply_layer(images, layer)
+        return images
+    kind, order = KIND_OF_OPERATION[operation.long()].sort(dim=1)
+    in_order = layers(table, operation.gather(1, order), magnitude.gather(1, order), *size)
+    for layer, rows, kinds in zip(in_order, order, kind, strict=True):
+        changed = _apply_sorted(images[rows], layer, kinds.bincount(minlength=len(KINDS)).tolist())
+        images = torch.empty_like(images).index_copy_(0, rows, changed)
+    return images
+
+
+def _has_values_on_host(images: Tensor) -> bool:
+    """Whether Python may branch on values: not on a GPU, under torch.compile, or for a FakeTensor, which has none."""
+    return images.device.type == "cpu" and type(images) is Tensor and not torch.compiler.is_compiling()
 
 
 def range_table() -> Tensor:
@@ -82,7 +122,8 @@ def layers(table: Tensor, operation: Tensor, magnitude: Tensor, height: int, wid
 
     All layers are computed together because the tensors are small and each kernel launch costs time.
     """
-    low, growth = table[operation].unbind(-2)
+    by_sample = table.index_select(0, operation.flatten()).view(*operation.shape, *table.shape[1:])
+    low, growth = by_sample.unbind(-2)
     settings = low + growth * magnitude[..., None]
     setting = dict(zip(NEUTRAL, settings.unbind(-1), strict=True))
 
@@ -100,37 +141,75 @@ def layers(table: Tensor, operation: Tensor, magnitude: Tensor, height: int, wid
     first_pixel = start + 0.5 * by_column + 0.5 * by_row  # its centre
     affine = torch.floor(65536 * torch.stack((by_column, by_row, first_pixel)) + 0.5).int()[..., None]
 
-    setting = {name: value[..., None, None, None] for name, value in setting.items()}
     weights = torch.stack([setting[name] for name in ("factor", "grey", "flat", "smooth")]).float()
     switches = torch.stack((setting["stretch"], setting["equalize"])) > 0
     kept_bits = ((255 << (8 - setting["bits"].int())) & 255).to(torch.uint8)
     threshold = setting["threshold"].float()
+    weights, switches, kept_bits, threshold = (
+        values[..., None, None, None] for values in (weights, switches, kept_bits, threshold)
+    )
     by_layer = zip(affine.unbind(2), weights.unbind(1), switches.unbind(1), kept_bits, threshold, strict=True)
     return [Layer(*fields) for fields in by_layer]
 
 
 def apply_layer(images: Tensor, layer: Layer) -> Tensor:
     """Apply a layer. Each step leaves a sample exactly unchanged if the sample's operation belongs to another step."""
-    return _recolor(_blend(_move(images, layer), layer), layer)
+    return _recolor(_blend(_move(images, layer.affine), layer.weights), layer)
 
 
-def _move(images: Tensor, layer: Layer) -> Tensor:
+def _apply_sorted(images: Tensor, layer: Layer, sizes: list[int]) -> Tensor:
+    """Apply a layer to samples that are sorted by kind. `sizes` has the number of samples of each kind of `KINDS`."""
+    ends = list(accumulate(sizes))
+    at = {kind: slice(end - size, end) for kind, size, end in zip(KINDS, sizes, ends, strict=True)}
+    image = {kind: images[rows] for kind, rows in at.items()}
+
+    blended = slice(at["black"].start, at["smooth"].stop)
+    values = images[blended].float()
+    black, grey, flat, smooth = values.split([sizes[list(KINDS).index(kind)] for kind in ("black", "grey", "flat", "smooth")])
+    other = torch.cat(
+        (torch.zeros_like(black), _luma(grey).expand_as(grey), _flat(_luma(flat)).expand_as(flat), _smooth(smooth))
+    )
+    stretched = image["stretch"].double()
+    return torch.cat(
+        (
+            _move(image["move"], layer.affine[:, :, at["move"]]),
+            _mix(values, other, layer.weights[0, blended]),
+            _stretch(stretched, stretched.amax((2, 3), keepdim=True), layer.switches[0, at["stretch"]]),
+            _equalize(image["equalize"], image["equalize"].amax((2, 3), keepdim=True)),
+            image["posterize"] & layer.kept_bits[at["posterize"]],
+            _solarize(image["solarize"], layer.threshold[at["solarize"]]),
+            image["same"],
+        )
+    )
+
+
+def _move(images: Tensor, affine: Tensor) -> Tensor:
     """Rotate, shear and translate: one affine map per sample."""
     row, column = grid(images)
-    by_column, by_row, first_pixel = layer.affine.unbind(0)
+    by_column, by_row, first_pixel = affine.unbind(0)
     place = (by_column * column + (by_row * row + first_pixel)) >> 16
     columns, rows = place.unbind(0)
     return pixels_at(images, rows, columns)
 
 
-def _blend(images: Tensor, layer: Layer) -> Tensor:
+def _blend(images: Tensor, weights: Tensor) -> Tensor:
     """Change brightness, color, contrast or sharpness by a blend with a black, grey, flat or smoothed image."""
-    factor, grey, flat, smooth = layer.weights.unbind(0)
+    factor, grey, flat, smooth = weights.unbind(0)
     values = images.float()
     luma = _luma(values)
-    mean = luma.sum((1, 2, 3), keepdim=True, dtype=torch.float64) / luma.shape[-2:].numel()
-    other = flat * torch.floor(mean + 0.5).float() + grey * luma + smooth * _smooth(values)
+    other = flat * _flat(luma) + grey * luma + smooth * _smooth(values)
+    return _mix(values, other, factor)
+
+
+def _mix(values: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    """Return the share `factor` of the values and the rest of the other image."""
     return (other + factor * (values - other)).to(torch.uint8)
+
+
+def _flat(luma: Tensor) -> Tensor:
+    """Return the mean grey level of each image."""
+    mean = luma.sum((1, 2, 3), keepdim=True, dtype=torch.float64) / luma.shape[-2:].numel()
+    return torch.floor(mean + 0.5).float()
 
 
 def _luma(values: Tensor) -> Tensor:
@@ -154,23 +233,36 @@ def _recolor(images: Tensor, layer: Layer) -> Tensor:
     """Auto-contrast, equalize, posterize or solarize: map each grey level to a new level."""
     stretch, equalize = layer.switches.unbind(0)
     values = images.double()  # torch 2.13, compiled for a CPU, computes a wrong minimum of uint8
-    lowest, highest = values.amin((2, 3), keepdim=True), values.amax((2, 3), keepdim=True)
-    stretch = stretch & (highest > lowest)
-    lowest = torch.where(stretch, lowest, 0)
-    spread = torch.where(stretch, highest - lowest, 255)
+    highest = values.amax((2, 3), keepdim=True)
+    images = _stretch(values, highest, stretch)
+    images = torch.where(equalize, _equalize(images, highest), images)
+    return _solarize(images & layer.kept_bits, layer.threshold)
+
+
+def _stretch(values: Tensor, highest: Tensor, chosen: Tensor) -> Tensor:
+    """Stretch the contrast of the chosen images: the levels of each channel then reach from 0 to 255."""
+    lowest = values.amin((2, 3), keepdim=True)
+    chosen = chosen & (highest > lowest)
+    lowest = torch.where(chosen, lowest, 0)
+    spread = torch.where(chosen, highest - lowest, 255)
     scale = torch.full_like(spread, 255) / spread  # 255 / spread would multiply by a rounded reciprocal
-    images = (values * scale - lowest * scale).to(torch.uint8)
-    height, width = images.shape[-2:]
-    if height * width > 255:  # Pillow does not change an image with fewer pixels than levels
-        images = torch.where(equalize, _equalize(images, highest), images)
-    images = images & layer.kept_bits
-    inverted = (images >= layer.threshold).to(torch.uint8)
+    return (values * scale - lowest * scale).to(torch.uint8)
+
+
+def _solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Invert the levels from the threshold on."""
+    inverted = (images >= threshold).to(torch.uint8)
     return images ^ (255 * inverted)
 
 
 def _equalize(images: Tensor, highest: Tensor) -> Tensor:
-    """Equalize the histogram of each channel: every new level has about the same number of pixels."""
+    """Equalize the histogram of each channel: every new level has about the same number of pixels.
+
+    `highest` is the highest level of each channel. Pillow does not change an image with fewer pixels than levels.
+    """
     levels = images.flatten(2).long()
+    if levels.shape[2] <= 255:
+        return images
     one = torch.ones((), dtype=torch.int32, device=images.device)
     # Counting level v at v + 1 makes the running sum at v the number of pixels below v.
     count = torch.zeros(*levels.shape[:2], 257, dtype=torch.int32, device=images.device)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mnar.augment.randaugment import OPERATIONS, apply_layer, apply_operation, grid, layers, pixels_at, range_table
+from mnar.augment.randaugment import OPERATIONS, apply_operation, apply_operations, grid, pixels_at, range_table
 
 __all__ = ["OPERATIONS", "Augment", "Standardize", "apply_operation", "crop_and_flip", "cutout"]
 
@@ -182,8 +182,7 @@ class Augment(nn.Module):
     def _strong(self, images: Tensor, uniforms: Tensor) -> Tensor:
         operation = _whole(uniforms[:, : self.operations].T, len(OPERATIONS))
         magnitude = uniforms[:, self.operations : 2 * self.operations].T
-        for layer in layers(self.range_table, operation, magnitude, *images.shape[-2:]):
-            images = apply_layer(images, layer)
+        images = apply_operations(images, self.range_table, operation, magnitude)
         return cutout(images, uniforms[:, 2 * self.operations :], largest=self.cutout, fill=self.fill)
 
 
