@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mnar.guidances import CADR, NoGuidance
 from mnar.learners import CoMatch, FixMatch, FlexMatch, Learner, SimMatch
@@ -56,6 +57,17 @@ def test_with_batch_norm_only_the_gradient_differs(make: type[Learner]) -> None:
     first = "layers.0.weight"
     cosine = torch.cosine_similarity(gradients[first].flatten(), gradients_without[first].flatten(), dim=0)
     assert 0.5 < cosine < 1 - 1e-6
+
+
+@pytest.mark.parametrize("make", LEARNERS)
+def test_two_steps_run_on_fake_tensors_so_nothing_reads_a_value_back(make: type[Learner]) -> None:
+    with FakeTensorMode():
+        learner = make(TASK._replace(labeled_targets=torch.arange(NUM_LABELED) % NUM_CLASSES), NoGuidance(TASK))
+        learner.weak_gradient = False
+        model = SmallCNN((1, 8, 8), NUM_CLASSES)
+        model.heads.update(learner.heads(model))
+        for _ in range(2):
+            learner(model, make_batch()).loss.backward()
 
 
 def test_a_guidance_that_trains_the_weak_views_is_refused() -> None:

@@ -637,3 +637,18 @@ def test_warming_up_changes_nothing(trainer_of: MakeTrainer) -> None:
     warm.warm_up()
     assert torch.equal(torch.get_rng_state(), before)
     assert_same(warm.state_dict(), cold.state_dict())
+
+
+@pytest.mark.parametrize("learner", ["fixmatch", "flexmatch", "simmatch", "comatch"])
+def test_a_run_with_muon_and_without_weak_gradients_resumes_exactly(
+    trainer_of: Callable[..., Trainer], learner: str
+) -> None:
+    settings = (f"learner.name={learner}", "learner.weak_gradient=false", "train.optimizer=muon", "train.lr=0.02")
+    straight, stopped = Notes(), Notes(stop_after=5)
+    train(trainer_of(*settings, iterations=9), straight)
+    with pytest.raises(Interrupted):
+        train(trainer_of(*settings, iterations=9), stopped)
+    resumed, notes = trainer_of(*settings, iterations=9), Notes()
+    resumed.load_state_dict(loaded(stopped.saved[5]))
+    train(resumed, notes)
+    assert_same(loaded(notes.saved[9]), loaded(straight.saved[9]))
