@@ -25,7 +25,7 @@ import tempfile  # noqa: E402
 from collections import defaultdict  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-# Compiled kernels of earlier runs would make the start look faster than a first one is.
+# With the compiled kernels of an earlier run, the start would take less time than a first start.
 for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
     os.environ.setdefault(cache, tempfile.mkdtemp())
 
@@ -37,7 +37,7 @@ from mnar.run.assemble import load_data, make_split, make_trainer  # noqa: E402
 from mnar.training.trainer import Trainer  # noqa: E402
 from mnar.types import DataSet, Rows, Samples  # noqa: E402
 
-KINDS = {  # by a word in a kernel's name, the first that fits
+KINDS = {  # a kernel has the first kind of which a word is in the kernel's name
     "convolution": ("convolve", "weight_gradient", "xmma", "cudnn", "cutlass", "memcpy32_post"),
     "batch-norm": ("gather_moments", "normalise", "gather_gradients", "input_gradient", "combine_"),
     "optimiser": ("multi_tensor", "foreach", "sgd", "lerp"),
@@ -88,7 +88,10 @@ class Bench:
             self.num_steps += 1
 
     def images_through_the_network(self) -> int:
-        """In one step, which must not be a captured one yet: what only guesses labels goes through it too."""
+        """Take one step and count the images in all forward passes, including those that only make pseudo-labels.
+
+        Call this before the step is a CUDA graph, whose replay runs no Python code.
+        """
         counted, model = [], self.trainer.model
         features = model.features
 
@@ -102,7 +105,7 @@ class Bench:
         return sum(counted)
 
     def milliseconds(self, count: int) -> float:
-        """A step's time, from the device's own clock where it has one."""
+        """The time of one step. On a GPU, CUDA events measure it."""
         if self.trainer.engine.device.type != "cuda":
             began = time.perf_counter()
             self.steps(count)
@@ -119,7 +122,7 @@ class Bench:
             torch.cuda.synchronize()
 
     def count_syncs(self, count: int) -> str:
-        """ "0", or the first error: a host sync between logs raises under this mode."""
+        """Return "0", or the first error. In this mode, torch raises an error at every host sync."""
         torch.cuda.set_sync_debug_mode("error")
         try:
             self.steps(count)
@@ -130,7 +133,7 @@ class Bench:
         return "0"
 
     def profile(self, count: int) -> dict[str, float]:
-        """Milliseconds a step by kernel name."""
+        """The milliseconds per step of each kernel, the slowest first."""
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             self.steps(count)
             self.finish()
@@ -151,11 +154,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=0, help="of the wide ResNet; 0: the data set's default")
     parser.add_argument("--methods", nargs="+", default=["fixmatch+prg", "fixmatch"])
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--steps", type=int, default=100, help="in a block; five blocks a method, in turns")
+    parser.add_argument("--steps", type=int, default=100, help="per block; the methods take turns, five blocks each")
     parser.add_argument("--sync-steps", type=int, default=1000, help="steps that are watched for host syncs")
-    parser.add_argument("--profile", action="store_true", help="also where the time goes")
+    parser.add_argument("--profile", action="store_true", help="also print the time of each kernel")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.OPTION=VALUE")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
 
     benches: list[Bench] = []
@@ -166,7 +169,7 @@ def main() -> None:
         bench.finish()
         if not benches:
             first_step_s = time.perf_counter() - BEGAN
-        bench.steps(9)  # warm: kernels chosen, graph captured
+        bench.steps(9)  # cuDNN chooses its kernels, and the step becomes a CUDA graph
         bench.finish()
         benches.append(bench)
     blocks = [[bench.milliseconds(arguments.steps) for bench in benches] for _ in range(5)]

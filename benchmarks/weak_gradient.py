@@ -21,7 +21,7 @@ from mnar.training.trainer import Trainer
 
 
 def gradients(trainer: Trainer, *, weak_gradient: bool) -> list[Tensor]:
-    """The gradient of each parameter for the batch of the step that the loader stands at."""
+    """The gradient of each parameter for the batch that `Loader.seek` loaded. Model and learner keep their state."""
     learner, model = trainer.learner, trainer.model
     saved = {name: value.clone() for name, value in learner.state_dict().items()}
     buffers = [buffer.clone() for buffer in model.buffers()]
@@ -37,6 +37,7 @@ def gradients(trainer: Trainer, *, weak_gradient: bool) -> list[Tensor]:
 
 
 def compared(without: Tensor, with_it: Tensor) -> str:
+    """The cosine of two gradients, and the norm of their difference over the norm of the second one."""
     without, with_it = without.double().flatten(), with_it.double().flatten()
     cosine = torch.cosine_similarity(without, with_it, dim=0)
     return f"{cosine:.4f}  {(without - with_it).norm() / with_it.norm():.4f}"
@@ -72,7 +73,8 @@ def main() -> None:
             everything = compared(torch.cat([g.flatten() for g in without]), torch.cat([g.flatten() for g in with_it]))
             first = next(i for i, gradient in enumerate(with_it) if gradient.ndim == 4)
             print(f"{step:6}  {everything}   {compared(without[first], with_it[first])}", flush=True)
-        trainer.step()
+        if step < max(arguments.steps):
+            trainer.step()
 
 
 if __name__ == "__main__":

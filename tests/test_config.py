@@ -77,7 +77,7 @@ def test_a_value_is_converted_to_the_annotated_type(value: Any, hint: Any, conve
         (1, bool, "true or false"),
         ("mild", Literal["soft", "hard"], r"\['soft', 'hard'\]"),
         ([1, "b"], tuple[int, ...], "whole number"),
-        (3, tuple[int, ...], "tuple"),
+        (3, tuple[int, ...], "a list of whole numbers"),
         ("maybe", bool | Literal["auto"], "auto"),
     ],
 )

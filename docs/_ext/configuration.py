@@ -32,10 +32,6 @@ FURTHER = {
     "augment.padding": "number of pixels by which a random crop may shift the image",
     "augment.padding_mode": "what fills the shifted edge: `zero` or `reflect`",
     "augment.flip": "whether images are mirrored at random",
-    "train.optimizer": "`sgd`, `adam`, `rmsprop` or `muon`",
-    "train.lr": "learning rate at the start",
-    "train.momentum": "momentum of the optimiser (Nesterov for SGD)",
-    "train.weight_decay": "weight decay; normalisation layers are not decayed",
 }
 # Pages of parts whose name is not that of a page in docs/methods.
 METHOD_PAGES = {"prg_last": "prg", "crest_plus": "crest", "vime_self": "vime"}

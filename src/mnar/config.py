@@ -353,10 +353,16 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
+# What an error message says about an option that is a list, by the type of its items.
+LISTS = {float: "a list of numbers, e.g. [0.5, 1]", int: "a list of whole numbers, e.g. [256, 256]"}
+
+
 def _type_name(hint: Any) -> str:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(map(_type_name, typing.get_args(hint)))
     if typing.get_origin(hint) is Literal:
         return " or ".join(map(repr, typing.get_args(hint)))
+    if typing.get_origin(hint) is tuple:
+        return LISTS.get(typing.get_args(hint)[0], "a list, e.g. [a, b]")
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
     return names.get(hint, str(hint).replace("typing.", ""))

@@ -126,27 +126,6 @@ def test_a_seed_gives_the_same_draws_as_plain_pytorch(kind: str) -> None:
     assert torch.equal(torch.rand(5, device=DEVICE), after_kernel)
 
 
-@pytest.mark.parametrize("kind", ["id", "weak", "strong"])
-def test_rows_of_a_data_set_equal_the_copied_rows(kind: str) -> None:
-    views = fused_views.FusedViews(Augment((0.5,) * 3, (0.25,) * 3).to(DEVICE))
-    data, rows = images(40, 3, 12, 20), torch.randint(40, (COUNT,), device=DEVICE)
-    torch.manual_seed(2)
-    expected = views.launch(data[rows], kind)
-    torch.manual_seed(2)
-    assert torch.equal(views.of_rows(data, rows, kind), expected)
-
-
-def test_bfloat16_views_are_rounded_float32_views() -> None:
-    augment, batch = Augment((0.5,) * 3, (0.25,) * 3).to(DEVICE), images(COUNT, 3, 12, 20)
-    torch.manual_seed(3)
-    expected = augment(batch, "strong").bfloat16()
-    torch.manual_seed(3)
-    found = fused_views.FusedViews(augment, dtype=torch.bfloat16).launch(batch, "strong")
-    assert found.dtype == torch.bfloat16
-    # The interpreter cuts the last bits off instead of rounding them.
-    torch.testing.assert_close(found, expected, rtol=0 if ON_GPU else 2**-7, atol=0)
-
-
 def test_strided_and_empty_batches_equal_plain_pytorch() -> None:
     augment, batch = Augment((0.5,) * 3, (0.25,) * 3).to(DEVICE), images(2 * COUNT, 3, 12, 20)
     assert differing(augment, batch[::2].transpose(2, 3), "strong") == 0

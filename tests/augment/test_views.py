@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from mnar.augment import Augment, Standardize, views
-from mnar.augment.randaugment import OPERATIONS, apply_operation
+from mnar.augment import Augment, Standardize, randaugment, views
+from mnar.augment.randaugment import KINDS, OPERATIONS, apply_operation, apply_operations, range_table
 from mnar.augment.views import CUTOUT_COLORS, crop_and_flip, cutout
 
 GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
@@ -25,6 +26,12 @@ CIFAR10: dict[str, Any] = {"mean": (0.491, 0.482, 0.447), "std": (0.247, 0.244, 
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(params=["sorted", "unsorted"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test twice: with samples sorted by operation, as for large batches on a CPU, and without, as on a GPU."""
+    monkeypatch.setattr(randaugment, "SORTS_FROM", 0 if request.param == "sorted" else sys.maxsize)
 
 
 @functools.cache
@@ -104,6 +111,7 @@ def magnitudes(count: int, seed: int) -> Tensor:
     return torch.cat((torch.tensor(EXTREMES), drawn))[:count]
 
 
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_each_operation_on_photographs_equals_pillow(operation: str, height: int, width: int) -> None:
@@ -111,6 +119,7 @@ def test_each_operation_on_photographs_equals_pillow(operation: str, height: int
     assert largest_difference_to_pillow(images, operation, magnitudes(30, seed=height)) == 0
 
 
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_each_operation_on_grey_images_equals_pillow(operation: str) -> None:
     grey = photographs(40, 28, 28, grey=True)
@@ -124,6 +133,7 @@ def test_geometric_operations_equal_pillow_at_a_thousand_magnitudes(operation: s
     assert largest_difference_to_pillow(images, operation, magnitudes(1000, seed=3)) == 0
 
 
+@pytest.mark.usefixtures("path")
 def test_a_mixed_batch_equals_each_operation_alone() -> None:
     images, magnitude = photographs(56, 20, 20), torch.rand(56)
     operation = torch.arange(56) % len(OPERATIONS)
@@ -131,12 +141,34 @@ def test_a_mixed_batch_equals_each_operation_alone() -> None:
     assert torch.equal(apply_operation(images, operation, magnitude), torch.cat(one_by_one))
 
 
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("level", [0, 100, 255])
 def test_flat_images_equal_pillow(operation: str, level: int) -> None:
     images = torch.full((6, 3, 20, 20), level, dtype=torch.uint8)
     images[3:, :, 4, 5] = 200  # one pixel that differs
     assert largest_difference_to_pillow(images, operation, magnitudes(6, seed=4)) == 0
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (1, 28), (3, 8), (3, 17)])
+@pytest.mark.parametrize("drawn", [range(14), range(0, 14, 2), [4], [0]])
+def test_sorting_samples_by_operation_changes_no_pixel(
+    channels: int, side: int, drawn: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = photographs(120, side, side, grey=channels == 1)
+    operation = torch.tensor(drawn)[torch.randint(len(drawn), (3, 120))]  # some kinds may have no sample
+    magnitude = torch.rand(3, 120)
+    before = images.clone()
+    found = []
+    for sorts_from in (0, sys.maxsize):
+        monkeypatch.setattr(randaugment, "SORTS_FROM", sorts_from)
+        found.append(apply_operations(images, range_table(), operation, magnitude))
+    assert torch.equal(*found)
+    assert torch.equal(images, before)  # the samples of the data set stay as they are
+
+
+def test_each_operation_has_one_kind() -> None:
+    assert sorted(operation for kind in KINDS.values() for operation in kind) == sorted(OPERATIONS)
 
 
 @pytest.mark.parametrize("flip", [True, False])
@@ -245,13 +277,12 @@ def test_a_seed_repeats_a_view_and_the_next_draw_differs(view: str) -> None:
 
 def test_operations_are_drawn_uniformly_with_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Tensor] = []
-    layers = views.layers
 
-    def recording(table: Tensor, operation: Tensor, *rest: Tensor) -> object:
+    def recording(images: Tensor, table: Tensor, operation: Tensor, magnitude: Tensor) -> Tensor:
         drawn.append(operation)
-        return layers(table, operation, *rest)
+        return apply_operations(images, table, operation, magnitude)
 
-    monkeypatch.setattr(views, "layers", recording)
+    monkeypatch.setattr(views, "apply_operations", recording)
     torch.manual_seed(11)
     Augment((0.5,), (0.25,))(torch.zeros(14_000, 1, 2, 2, dtype=torch.uint8), "strong")
     (operation,) = drawn

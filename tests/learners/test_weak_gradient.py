@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mnar.guidances import CADR, NoGuidance
+from mnar.guidances import CADR, PRG, Chain, NoGuidance
 from mnar.learners import CoMatch, FixMatch, FlexMatch, Learner, SimMatch
 from mnar.models import MLP, Backbone, SmallCNN
 from mnar.types import Batch, Task
@@ -73,6 +73,8 @@ def test_two_steps_run_on_fake_tensors_so_nothing_reads_a_value_back(make: type[
 def test_a_guidance_that_trains_the_weak_views_is_refused() -> None:
     with pytest.raises(ValueError, match=r"CADR trains the weak views; choose --set learner.weak_gradient=true"):
         FixMatch(TASK, CADR(TASK), weak_gradient=False)
+    with pytest.raises(ValueError, match=r"Chain trains the weak views"):
+        FixMatch(TASK, Chain(PRG(TASK), CADR(TASK)), weak_gradient=False)
     FixMatch(TASK, CADR(TASK, labeled_loss="inverse_propensity"), weak_gradient=False)
 
 

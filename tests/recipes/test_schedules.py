@@ -16,6 +16,7 @@ from mnar.learners import LEARNERS
 from mnar.recipes import RECIPES, SCHEDULES, configure, schedules
 from mnar.recipes.schedules import FAST_BY_OPTIMIZER, FAST_ITERATIONS
 from mnar.run import RunFolder, new_run, read_run
+from mnar.run.assemble import pretraining_config
 from mnar.run.runner import default_folder
 from mnar.training.options import TrainOptions, decay_for
 from tests.support.methods import method_settings
@@ -161,3 +162,23 @@ def test_every_learner_trains_a_few_steps_with_fast(tmp_path: Path, learner: str
     run = read_run(tmp_path / "run")
     assert (run.step, run.schedule) == (6, "fast")
     assert math.isfinite(run.lines[-1]["train"]["loss"])
+
+
+@pytest.mark.parametrize("optimizer", ["[muon]", "{a: 1}"])
+def test_an_optimiser_that_is_no_text_is_refused_with_its_name(optimizer: str) -> None:
+    with pytest.raises(ValueError, match=r"train.optimizer is"):
+        configure(recipe=CIFAR, schedule="fast", settings=[f"train.optimizer={optimizer}"])
+
+
+def test_an_empty_schedule_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"unknown schedule ''"):
+        configure(dataset="digits", schedule="")
+
+
+def test_the_average_of_pretraining_fits_its_own_length() -> None:
+    settings = ["learner.pretraining_epochs=1"]
+    config = configure(learner="vime", dataset="digits_tabular", schedule="fast", settings=settings)
+    stage = pretraining_config(config, num_unlabeled=1297)
+    assert (config.train.ema, stage.train.ema) == (1 - 18 / 1000, decay_for(stage.train.iterations))
+    published = pretraining_config(configure(learner="vime", dataset="digits_tabular"), num_unlabeled=1297)
+    assert published.train.ema == 0.0

@@ -39,6 +39,7 @@ def test_the_schedules_of_runs_are_named_unless_all_are_published() -> None:
 def test_runs_of_earlier_versions_have_the_method_of_runs_with_the_later_options() -> None:
     old, new = (run_with("fixmatch", "prg", accuracy=[0.5], seed=seed) for seed in (1, 2))
     new.config["train"] |= {"batch_stages": [1.0], "labeled_view": "auto"}
+    new.config["learner"] |= {"weak_gradient": True}
     assert [(row.method, row.num_runs) for row in summary([old, new])] == [("fixmatch + prg", 2)]
 
 

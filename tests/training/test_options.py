@@ -32,3 +32,9 @@ def test_the_configuration_shows_the_number_that_an_automatic_average_stands_for
 def test_an_average_outside_of_its_range_is_refused(ema: float) -> None:
     with pytest.raises(ValueError, match=r"train\.ema is .*; it must lie in \[0, 1\)"):
         TrainOptions(ema=ema)
+
+
+def test_a_weight_decay_that_would_turn_the_weights_around_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"train.lr is 0.5 and train.weight_decay is 10; Muon multiplies.*Choose e.g."):
+        TrainOptions(optimizer="muon", lr=0.5, weight_decay=10)
+    TrainOptions(optimizer="sgd", lr=0.5, weight_decay=10)

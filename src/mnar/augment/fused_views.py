@@ -23,13 +23,10 @@ LEAST_TILE = 128  # one warp
 
 
 class FusedViews:
-    """Callable like `Augment`. Images that are not on a GPU are left to `Augment` itself.
+    """Callable like `Augment`. Images that are not on a GPU are left to `Augment` itself."""
 
-    dtype    type of the views: float32, or bfloat16 for a network that would round the images anyway
-    """
-
-    def __init__(self, augment: Augment, *, dtype: torch.dtype = torch.float32) -> None:
-        self.augment, self.dtype = augment, dtype
+    def __init__(self, augment: Augment) -> None:
+        self.augment = augment
         self._ranges = magnitude_ranges().to(augment.mean.device)
 
     def __call__(self, images: Tensor, view: str) -> Tensor:
@@ -37,22 +34,14 @@ class FusedViews:
         kind = self.augment.check(images, view)
         if not images.is_cuda:
             plain: Tensor = self.augment(images, view)
-            return plain.to(self.dtype)
+            return plain
         return self.launch(images, kind)
 
-    def of_rows(self, samples: Tensor, rows: Tensor, view: str) -> Tensor:
-        """Return a view of the given rows of all samples, int64 [n], without a copy of these samples."""
-        return self.launch(samples, self.augment.check(samples, view), rows)
-
-    def launch(self, images: Tensor, kind: str, rows: Tensor | None = None) -> Tensor:
-        """Run the kernel for all images, or for the given rows of the images, int64 [n].
-
-        The arguments are not checked. `kind` is "id", "weak" or "strong".
-        """
+    def launch(self, images: Tensor, kind: str) -> Tensor:
+        """Run the kernel without a check of the arguments. `kind` is "id", "weak" or "strong"."""
         augment, images = self.augment, images.contiguous()
         channels, height, width = images.shape[1:]
-        shape = (len(images) if rows is None else len(rows), channels, height, width)
-        views = torch.empty(shape, dtype=self.dtype, device=images.device, memory_format=torch.channels_last)
+        views = torch.empty(images.shape, dtype=torch.float32, device=images.device, memory_format=torch.channels_last)
         if not len(views):
             return views
         uniforms = scratch = None
@@ -62,8 +51,7 @@ class FusedViews:
             scratch = images.new_empty(len(views), channels * (2 * height * width + 256))
         tile = min(TILE, max(triton.next_power_of_2(channels * height * width), LEAST_TILE))
         make_view[(len(views),)](
-            *(images, rows, uniforms, self._ranges, augment.mean, augment.std, augment.fill, scratch, views),
-            HAS_ROWS=rows is not None,
+            *(images, uniforms, self._ranges, augment.mean, augment.std, augment.fill, scratch, views),
             STRONG=kind == "strong",
             WEAK=kind != "id",
             WEAK_FIRST=augment.order == "weak_first",
@@ -83,7 +71,7 @@ class FusedViews:
 
 
 def magnitude_ranges() -> Tensor:
-    """Return float64 [operations,2]: the setting that the magnitude changes, at magnitude 0, and its growth to 1.
+    """Return float64 [operations, 2]: the setting that the magnitude changes, at magnitude 0, and its growth to 1.
 
     The first setting of an operation in `RANGES` is the only one that depends on the magnitude.
     """

@@ -5,7 +5,7 @@ one affine map of pixels, brightness, color, contrast and sharpness are one blen
 are one map of grey levels. A step leaves a sample unchanged if the operation of the sample is of another kind.
 
 A GPU computes every step for all samples, because it must not wait for the host. A CPU sorts the samples by operation
-and computes each formula only for the samples that need it. The pixels are the same.
+and computes each formula only for the samples that need it, unless the batch is small. The pixels are the same.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {  # parameters that an oper
     "translate_y": {"translate_y": (-0.3, 0.3)},
 }
 OPERATIONS = tuple(RANGES)
-WEIGHTS = slice(list(NEUTRAL).index("factor"), list(NEUTRAL).index("smooth") + 1)  # factor, grey, flat, smooth
-SWITCHES = slice(list(NEUTRAL).index("stretch"), list(NEUTRAL).index("equalize") + 1)  # stretch, equalize
-SORTS_FROM = 2**16  # values of a batch; for smaller batches, sorting takes longer than it saves (224 digits: 14,336)
+SORTS_FROM = 2**15  # values of a batch; sorting a smaller one takes longer than it saves (224 digits: 14,336 values)
 KINDS: dict[str, tuple[str, ...]] = {  # operations with the same formula, in the order in which a CPU sorts them
     "move": ("rotate", "shear_x", "shear_y", "translate_x", "translate_y"),
     "black": ("brightness",),  # this kind and the next three are blends with another image
@@ -125,8 +123,7 @@ def layers(table: Tensor, operation: Tensor, magnitude: Tensor, height: int, wid
 
     All layers are computed together because the tensors are small and each kernel launch costs time.
     """
-    by_sample = table.index_select(0, operation.flatten()).view(*operation.shape, *table.shape[1:])
-    low, growth = by_sample.unbind(-2)
+    low, growth = table[operation].unbind(-2)
     settings = low + growth * magnitude[..., None]
     setting = dict(zip(NEUTRAL, settings.unbind(-1), strict=True))
 
@@ -144,13 +141,11 @@ def layers(table: Tensor, operation: Tensor, magnitude: Tensor, height: int, wid
     first_pixel = start + 0.5 * by_column + 0.5 * by_row  # its centre
     affine = torch.floor(65536 * torch.stack((by_column, by_row, first_pixel)) + 0.5).int()[..., None]
 
-    weights = settings[..., WEIGHTS].movedim(-1, 0).float()
-    switches = settings[..., SWITCHES].movedim(-1, 0) > 0
+    setting = {name: value[..., None, None, None] for name, value in setting.items()}
+    weights = torch.stack([setting[name] for name in ("factor", "grey", "flat", "smooth")]).float()
+    switches = torch.stack((setting["stretch"], setting["equalize"])) > 0
     kept_bits = ((255 << (8 - setting["bits"].int())) & 255).to(torch.uint8)
     threshold = setting["threshold"].float()
-    weights, switches, kept_bits, threshold = (
-        values[..., None, None, None] for values in (weights, switches, kept_bits, threshold)
-    )
     by_layer = zip(affine.unbind(2), weights.unbind(1), switches.unbind(1), kept_bits, threshold, strict=True)
     return [Layer(*fields) for fields in by_layer]
 
@@ -161,29 +156,27 @@ def apply_layer(images: Tensor, layer: Layer) -> Tensor:
 
 
 def _apply_sorted(images: Tensor, layer: Layer, sizes: list[int]) -> Tensor:
-    """Apply a layer to samples that are sorted by kind. `sizes` has the number of samples of each kind of `KINDS`."""
-    ends = list(accumulate(sizes))
-    at = {kind: slice(end - size, end) for kind, size, end in zip(KINDS, sizes, ends, strict=True)}
-    image = {kind: images[rows] for kind, rows in at.items()}
-
-    blended = slice(at["black"].start, at["smooth"].stop)
-    values = images[blended].float()
-    black, grey, flat, smooth = values.split(sizes[1:5])
+    """Apply a layer to samples that are sorted by kind. `sizes` has the number of samples of each kind in `KINDS`."""
+    ends = accumulate(sizes)
+    rows = {kind: slice(end - size, end) for kind, size, end in zip(KINDS, sizes, ends, strict=True)}
+    of = {kind: images[chosen] for kind, chosen in rows.items()}
+    blended = slice(rows["black"].start, rows["smooth"].stop)
+    black, grey, flat, smooth = (of[kind].float() for kind in ("black", "grey", "flat", "smooth"))
     other = torch.cat(
         (torch.zeros_like(black), _luma(grey).expand_as(grey), _flat(_luma(flat)).expand_as(flat), _smooth(smooth))
     )
-    stretched = image["stretch"].double()
-    return torch.cat(
-        (
-            _move(image["move"], layer.affine[:, :, at["move"]]),
-            _mix(values, other, layer.weights[0, blended]),
-            _stretch(stretched, stretched.amax((2, 3), keepdim=True), layer.switches[0, at["stretch"]]),
-            _equalize(image["equalize"], image["equalize"].amax((2, 3), keepdim=True)),
-            image["posterize"] & layer.kept_bits[at["posterize"]],
-            _solarize(image["solarize"], layer.threshold[at["solarize"]]),
-            image["same"],
-        )
+    to_stretch = of["stretch"].double()
+    highest = of["equalize"].amax((2, 3), keepdim=True)
+    changed = (
+        _move(of["move"], layer.affine[:, :, rows["move"]]),
+        _mix(images[blended].float(), other, layer.weights[0, blended]),
+        _stretch(to_stretch, to_stretch.amax((2, 3), keepdim=True), layer.switches[0, rows["stretch"]]),
+        _equalize(of["equalize"], highest, layer.switches[1, rows["equalize"]]),
+        of["posterize"] & layer.kept_bits[rows["posterize"]],
+        _solarize(of["solarize"], layer.threshold[rows["solarize"]]),
+        of["same"],
     )
+    return torch.cat(changed)
 
 
 def _move(images: Tensor, affine: Tensor) -> Tensor:
@@ -238,7 +231,7 @@ def _recolor(images: Tensor, layer: Layer) -> Tensor:
     values = images.double()  # torch 2.13, compiled for a CPU, computes a wrong minimum of uint8
     highest = values.amax((2, 3), keepdim=True)
     images = _stretch(values, highest, stretch)
-    images = torch.where(equalize, _equalize(images, highest), images)
+    images = _equalize(images, highest, equalize)
     return _solarize(images & layer.kept_bits, layer.threshold)
 
 
@@ -258,21 +251,21 @@ def _solarize(images: Tensor, threshold: Tensor) -> Tensor:
     return images ^ (255 * inverted)
 
 
-def _equalize(images: Tensor, highest: Tensor) -> Tensor:
-    """Equalize the histogram of each channel: every new level has about the same number of pixels.
+def _equalize(images: Tensor, highest: Tensor, chosen: Tensor) -> Tensor:
+    """Equalize the histograms of the chosen images: every new level of a channel has about the same number of pixels.
 
-    `highest` is the highest level of each channel. Pillow does not change an image with fewer pixels than levels.
+    `highest` is the highest level of each channel.
     """
-    levels = images.flatten(2).long()
-    if levels.shape[2] <= 255:
+    if images.shape[-2:].numel() <= 255:  # Pillow does not change an image with fewer pixels than levels
         return images
+    levels = images.flatten(2).long()
     one = torch.ones((), dtype=torch.int32, device=images.device)
     # Counting level v at v + 1 makes the running sum at v the number of pixels below v.
     count = torch.zeros(*levels.shape[:2], 257, dtype=torch.int32, device=images.device)
     below = count.scatter_add_(2, levels + 1, one.expand_as(levels)).cumsum(2, dtype=torch.int32)
     step = below.gather(2, highest.flatten(2).long()) // 255
     table = ((step // 2 + below) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)
-    return torch.where(step[..., None] > 0, table.gather(2, levels).view_as(images), images)
+    return torch.where(chosen & (step[..., None] > 0), table.gather(2, levels).view_as(images), images)
 
 
 def grid(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -286,6 +279,7 @@ def pixels_at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Return the pixels of each image at the given rows and columns, int32 [n,h*w]; black outside the image."""
     channels, height, width = images.shape[1:]
     framed = F.pad(images, (1, 1, 1, 1)).flatten(2)
-    first = width + 3  # position of the pixel in row 0 and column 0
-    index = (rows.clamp(-1, height) * (width + 2) + (columns.clamp(-1, width) + first)).long()
+    rows = rows.clamp(-1, height) + 1
+    columns = columns.clamp(-1, width) + 1
+    index = (rows * (width + 2) + columns).long()
     return framed.gather(2, index[:, None].expand(-1, channels, -1)).view_as(images)

@@ -2,8 +2,8 @@
 
 A program goes through the values of its image in tiles of TILE values. Each operation of RandAugment reads the image
 from `source` and writes the result to `target`, both uint8 [channels, height, width]. The first source is the image
-itself; the other sources and targets are parts of the scratch memory of the program. It is small enough to stay in the
-cache. A barrier after each operation makes the result visible to all threads of the program.
+itself. The other sources and targets are parts of the scratch memory of the program, which is small enough to stay in
+the cache. A barrier after each operation makes the result visible to all threads of the program.
 
 All operations are of three kinds: geometric operations move pixels, color and sharpness blend each pixel with its other
 channels or neighbours, and all others map grey levels to grey levels, with one table of 256 levels per channel.
@@ -45,7 +45,6 @@ RADIANS = tl.constexpr(math.pi / 180)
 @triton.jit
 def make_view(
     images,
-    rows,
     uniforms,
     ranges,
     mean,
@@ -53,7 +52,6 @@ def make_view(
     fill,
     scratch,
     views,
-    HAS_ROWS: tl.constexpr,
     STRONG: tl.constexpr,
     WEAK: tl.constexpr,
     WEAK_FIRST: tl.constexpr,
@@ -69,8 +67,7 @@ def make_view(
 ):
     """Write the normalised view of one image to views, channels-last.
 
-    images      uint8 [samples, channels, height, width]
-    rows        int64 [n], the sample of each view, if HAS_ROWS; otherwise the views are those of all samples in order
+    images      uint8 [n, channels, height, width]
     uniforms    float32 [n, draws]: operations, magnitudes and cutout if STRONG, then the crop if WEAK
     ranges      float64 [operations, 2]: the setting of each operation at magnitude 0, and its growth to magnitude 1
     mean, std   float32 [channels], in grey levels
@@ -82,8 +79,7 @@ def make_view(
     VALUES: tl.constexpr = CHANNELS * PIXELS
     STRONG_DRAWS: tl.constexpr = 2 * LAYERS + 3 if STRONG else 0
     view = tl.program_id(0).to(tl.int64)
-    sample = tl.load(rows + view) if HAS_ROWS else view
-    source = images + sample * VALUES
+    source = images + view * VALUES
     top, left, last_row, last_column = 0, 0, -1, -1  # the square of the cutout: here it has no row
     down, right, mirrored = 0, 0, False
     if WEAK:
@@ -132,7 +128,7 @@ def make_view(
             level = tl.where(painted, tl.load(fill + channel, exists, 0), level)
         centred = level.to(tl.float32) - tl.load(mean + channel, exists, 0.0)
         normalised = tl.math.div_rn(centred, tl.load(std + channel, exists, 1.0))  # `/` is less exact
-        tl.store(views + view * VALUES + value, normalised.to(views.dtype.element_ty), exists)
+        tl.store(views + view * VALUES + value, normalised, exists)
 
 
 @triton.jit

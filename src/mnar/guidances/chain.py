@@ -41,6 +41,7 @@ class Chain(Guidance):
                 f"{names} cannot be chained: one changes the labelled set between generations, the other uses only "
                 "the given labels; choose one of them"
             )
+        self.trains_weak_views = any(stage.trains_weak_views for stage in stages)
         self.generations = self._of_hook["relabel"].generations
         self.refresh_every = self._of_hook["refresh"].refresh_every
         self.refresh_from = self._of_hook["refresh"].refresh_from

@@ -18,8 +18,6 @@ NetworkOrFactory = nn.Module | Callable[[], nn.Module]
 class Backbone(Classifier):
     """Flatten the output of the user's network, which may have any shape, and put a linear head on top."""
 
-    takes_rows = False  # the layers of the user's network are unknown
-
     def __init__(self, network: NetworkOrFactory, input_shape: tuple[int, ...], num_classes: int) -> None:
         made = copy.deepcopy(network) if isinstance(network, nn.Module) else network()
         super().__init__(_num_features(made, input_shape), num_classes)

@@ -17,15 +17,16 @@ class Classifier(nn.Module, ABC):
     Concrete classes are built as Model(input_shape, num_classes, *, options). `input_shape` is the shape of one sample.
     """
 
+    # Whether `features` takes `Rows`, i.e. a batch of which only the first rows have a gradient. The option
+    # learner.weak_gradient=false needs such a network.
+    takes_rows: ClassVar[bool] = False
+
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()
         self.num_features = num_features
         self.head = Head(num_features, num_classes)
         # Further heads on the features. A learner trains them, but they take no part in predictions.
         self.heads = nn.ModuleDict()
-
-    # Whether the network takes `Rows`: a batch of which only the first rows have a gradient.
-    takes_rows: ClassVar[bool] = True
 
     @abstractmethod
     def features(self, x: Samples) -> Tensor:

@@ -135,7 +135,7 @@ class _Convolve(torch.autograd.Function):
         operation: LibraryConvolution | TritonConvolution,
     ) -> tuple[Tensor, Tensor | None]:
         num_trained = len(x)
-        ctx.operation, ctx.x_dtype = operation, x.dtype
+        ctx.operation, ctx.weight, ctx.x_dtype = operation, weight, x.dtype
         ctx.set_materialize_grads(False)  # the observed rows have no gradient, not even zeros
         if observed is not None:
             x = in_one_block(x, observed)
@@ -155,6 +155,8 @@ class _Convolve(torch.autograd.Function):
             return None, None, None, None
         (x,) = ctx.saved_tensors
         grad_y = grad_y.contiguous(memory_format=torch.channels_last)
-        grad_weight = aside(ctx.operation.weight_gradient, x, grad_y)
+        grad_weight = None
+        if ctx.needs_input_grad[2]:
+            grad_weight = aside(ctx.operation.weight_gradient, x, grad_y, weight=ctx.weight)
         grad_x = ctx.operation.input_gradient(x, grad_y).to(ctx.x_dtype) if ctx.needs_input_grad[0] else None
         return grad_x, None, grad_weight, None

@@ -19,6 +19,8 @@ class EncoderMLP(Classifier):
     hidden         widths of the hidden layers after the encoder
     """
 
+    takes_rows = True
+
     def __init__(
         self,
         input_shape: tuple[int, ...],

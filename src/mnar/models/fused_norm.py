@@ -17,8 +17,8 @@ backwards, because the cache still holds the last rows.
     g = dy leaky'(z)    db = sum g                      dw = sum g (s - mean) rstd
     ds = w rstd (g - db / rows - (s - mean) rstd dw / rows) + gradient along the skip path
 
-Rows that have no gradient (`Rows`) take part in the forward pass, i.e. in mean and rstd. The backward pass takes the
-other rows for the whole batch.
+If the input is `Rows`, mean and rstd are those of all rows. The backward pass takes the trained rows for the whole
+batch (see `rows`).
 """
 
 # mypy: allow-untyped-calls

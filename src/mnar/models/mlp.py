@@ -20,6 +20,8 @@ class MLP(Classifier):
     dropout  share of values that dropout sets to 0 after every hidden layer; 0 means no dropout layers
     """
 
+    takes_rows = True
+
     def __init__(
         self,
         input_shape: tuple[int, ...],

@@ -18,6 +18,8 @@ class ResNet18(Classifier):
     dropout  share of the features that dropout sets to 0; 0 means no dropout layer
     """
 
+    takes_rows = True
+
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, dropout: float = 0.0) -> None:
         super().__init__(512, num_classes)
         self.stem = nn.Sequential(

@@ -57,14 +57,14 @@ def through(module: nn.Module, x: Samples) -> Samples:
         return y_rows
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return normalised(module, x)
-    # In place, the ReLU of one part would change the version of a block of memory that the other part shares.
+    # The two parts may share a block of memory. A ReLU in place would then make autograd refuse the backward pass.
     return each(F.relu if isinstance(module, nn.ReLU) else module, x)
 
 
 def normalised(norm: nn.modules.batchnorm._BatchNorm, x: Rows) -> Rows:
     """Apply batch norm to all rows together."""
     if not norm.training:
-        y = each(lambda part: _as_is(norm, part), x)
+        y = each(lambda part: _with_running_statistics(norm, part), x)
         assert isinstance(y, Rows)
         return y
     assert norm.num_batches_tracked is not None
@@ -74,8 +74,8 @@ def normalised(norm: nn.modules.batchnorm._BatchNorm, x: Rows) -> Rows:
     return Rows(*_Normalise.apply(*x, norm.weight, norm.bias, *statistics))
 
 
-def _as_is(norm: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
-    """Batch norm with the running statistics, without the activation that a subclass adds."""
+def _with_running_statistics(norm: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
+    """Apply batch norm as in evaluation, but without the activation that a subclass adds."""
     return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
 
 
@@ -117,7 +117,8 @@ class _Normalise(torch.autograd.Function):
 
 def relu_of_sum(x: Samples, y: Samples) -> Samples:
     """Return relu(x + y). On a GPU, the result of `Rows` is one block of memory, which the next layer need not copy."""
-    if isinstance(x, Rows) and isinstance(y, Rows) and x.trained.is_cuda:
+    is_eager = not torch.compiler.is_dynamo_compiling()  # torch.compile cannot look at addresses of memory
+    if isinstance(x, Rows) and isinstance(y, Rows) and x.trained.is_cuda and is_eager:
         return Rows(*_ReLUOfSum.apply(*x, *y))
     return each(F.relu, added(x, y))
 

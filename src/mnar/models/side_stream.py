@@ -2,6 +2,10 @@
 
 Nothing in the backward pass reads the gradient of a weight, so the GPU can compute it at the same time as the gradients
 of the layers before. The gradient of a weight keeps the tensor cores busy, while the rest mostly moves memory.
+
+There is one exception: autograd adds up gradients of a weight on the current stream, if the weight was used several
+times or has a gradient already. Then the current stream has to wait for the second one. The hooks of a parameter, too,
+run on the current stream, so do not use them within `weight_gradients_aside`.
 """
 
 from __future__ import annotations
@@ -13,10 +17,12 @@ from functools import cache
 import torch
 from torch import Tensor
 
-# The stream while `weight_gradients_aside` is active, and the tensors that it reads. The backward pass runs in threads
-# of its own, so this is not a property of a thread.
+# The stream while `weight_gradients_aside` is active, the tensors that it reads, and the weights whose gradients it
+# computes. The backward pass runs in threads of its own, so this is not a property of a thread. A process can run only
+# one backward pass at a time within `weight_gradients_aside`.
 _stream: torch.cuda.Stream | None = None
 _in_use: list[Tensor] = []
+_weights: set[Tensor] = set()
 
 
 @contextmanager
@@ -37,16 +43,20 @@ def weight_gradients_aside(device: torch.device) -> Iterator[None]:
             torch.cuda.current_stream().wait_stream(_stream)
         _stream = None
         _in_use.clear()
+        _weights.clear()
 
 
-def aside(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Return function(*tensors), computed on the second stream within `weight_gradients_aside`."""
+def aside(function: Callable[..., Tensor], *tensors: Tensor, weight: Tensor) -> Tensor:
+    """Return function(*tensors), a gradient of `weight`. `weight_gradients_aside` moves it to the second stream."""
     if _stream is None:
         return function(*tensors)
+    _in_use.extend(tensors)  # otherwise their memory would be used again before the second stream has read it
     _stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(_stream):
         result = function(*tensors)
-    _in_use.extend(tensors)  # otherwise their memory would be used again before the second stream has read it
+    if weight in _weights or weight.grad is not None:
+        torch.cuda.current_stream().wait_stream(_stream)  # autograd adds the gradients now
+    _weights.add(weight)
     return result
 
 

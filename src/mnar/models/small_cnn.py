@@ -31,6 +31,8 @@ class SmallCNN(Classifier):
     positions  largest side of the feature maps that the head reads; 0 means that feature maps are not averaged
     """
 
+    takes_rows = True
+
     def __init__(
         self,
         input_shape: tuple[int, ...],

@@ -28,6 +28,8 @@ class WideResNet(Classifier):
     dropout   share of values that dropout sets to 0 in each block; 0 means no dropout layers
     """
 
+    takes_rows = True
+
     def __init__(
         self,
         input_shape: tuple[int, ...],

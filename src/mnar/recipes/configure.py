@@ -69,7 +69,7 @@ def configure(
     config = _merge(_merge(config, cell), chosen)
     config = _with_protocol_sizes(config)
     config = _with_guidance(config, named={**cell, **chosen})
-    config = _with_schedule(config, schedule or PUBLISHED, parsed)
+    config = _with_schedule(config, PUBLISHED if schedule is None else schedule, parsed)
     if data is not None:
         # An absolute path, so that --resume works from any folder.
         config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})

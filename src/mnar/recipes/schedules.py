@@ -15,7 +15,7 @@ from mnar.recipes.defaults import Sections
 from mnar.training.options import TrainOptions
 
 FAST = "fast"
-FAST_ITERATIONS = 2**17  # of a recipe with more steps; a shorter recipe keeps its own length
+FAST_ITERATIONS = 2**17  # for a recipe with more steps; a shorter recipe keeps its own length
 # Any optimiser: the learning rate falls to zero, and the average covers the same share of the steps at every length.
 FAST_FOR_ALL: Sections = {"schedule": "linear", "ema": "auto"}
 # Muon replaces SGD, which the published recipes of images use. docs/log.md has the ladder that led to these values.
@@ -24,7 +24,7 @@ FAST_BY_OPTIMIZER: dict[str, Sections] = {
     "muon": {"lr": 0.02, "weight_decay": 0.025},
     "sgd": {"lr": 0.1},  # if the user chooses SGD; 0.1 instead of 0.03
 }
-# False: learners with the option `weak_gradient` leave the weak views out of the backward pass.
+# The value of `learner.weak_gradient`. It stays True until runs on CIFAR-10 show that False costs no accuracy.
 FAST_WEAK_GRADIENT = True
 
 
@@ -54,6 +54,8 @@ def _fast_training(train: Mapping[str, Any], optimizer: str | None) -> Sections:
     is_long = isinstance(iterations, int) and iterations > FAST_ITERATIONS
     of_recipe = train.get("optimizer", TrainOptions.optimizer)
     optimizer = optimizer or (FAST_INSTEAD_OF_SGD if of_recipe == "sgd" else of_recipe)
+    if not isinstance(optimizer, str):  # refused later, with the name of the option
+        return {}
     # A learner's own weight decay stays, such as that of UPS.
     rates = {
         name: value for name, value in FAST_BY_OPTIMIZER.get(optimizer, {}).items() if name == "lr" or name not in train
@@ -87,6 +89,6 @@ def schedule_sections(name: str, config: Mapping[str, Any], optimizer: str | Non
     config       the sections of the recipe
     optimizer    the optimiser that the user chose, or None
     """
-    if name not in SCHEDULES:
+    if not isinstance(name, str) or name not in SCHEDULES:
         raise ValueError(f"unknown schedule {name!r}; choose from {list(SCHEDULES)}")
     return SCHEDULES[name].sections(config, optimizer)

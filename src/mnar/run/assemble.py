@@ -25,6 +25,7 @@ from mnar.models import MODELS, Backbone, Classifier, NetworkOrFactory
 from mnar.protocols import PROTOCOLS, hold_out, split
 from mnar.training.engine import Engine
 from mnar.training.loader import Loader
+from mnar.training.options import decay_for
 from mnar.training.stages import Stage, plan_stages
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet, Split, Task
@@ -128,6 +129,8 @@ def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
     epochs = learner.options["pretraining_epochs"]
     steps = max(1, math.ceil(epochs * num_unlabeled / options.batch_unlabeled))
     shared = options_of("learner", LEARNERS[stage])
+    # An average that fits the length of the training fits the length of this stage, too (train.ema=auto).
+    ema = "auto" if options.ema == decay_for(options.iterations) else options.ema
     return RunConfig.from_dict(
         {
             **config.to_dict(),
@@ -136,6 +139,7 @@ def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
             "guidance": {"name": "none"},
             "train": {
                 **dataclasses.asdict(options),
+                "ema": ema,
                 **LEARNERS[stage].pretraining_options,
                 "iterations": steps,
                 "eval_every": steps,  # there is nothing to score before the end

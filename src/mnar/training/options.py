@@ -9,7 +9,7 @@ from typing import Literal
 from mnar.training.stages import check_factors
 
 Switch = bool | Literal["auto"]
-# `train.ema=auto`
+# `train.ema=auto`, see `decay_for`
 AVERAGED_PARTS, SMALLEST_DECAY, LARGEST_DECAY = 18, 0.9, 0.999
 
 
@@ -23,7 +23,10 @@ class TrainOptions:
                                      equal parts, and a part has the full sizes times its factor, e.g. [0.25, 0.5, 1]
     labeled_view                     view of the labelled samples: "weak" (crop and flip), "strong" (images only:
                                      RandAugment, too) or "auto", which is the view of the learner's paper
-    optimizer, lr, momentum, weight_decay
+    optimizer                        "sgd" (with Nesterov momentum), "adam", "rmsprop" or "muon" (training/muon.py)
+    lr                               learning rate at the start; with a warm-up, at its end
+    momentum                         momentum of SGD and Muon
+    weight_decay                     weight decay; normalisation layers have none
     schedule                         "cosine" lets the learning rate fall to 0.195 of `lr` (FixMatch), "cosine_to_zero"
                                      (half a cosine) and "linear" let it fall to 0, "constant" keeps it
     warmup                           share of the steps during which the learning rate rises linearly to `lr`; 0: none
@@ -83,6 +86,12 @@ class TrainOptions:
         ):
             if not low <= getattr(self, name) < high:
                 raise ValueError(f"train.{name} is {getattr(self, name)}; it must lie in [{low}, {high})")
+        if self.optimizer == "muon" and self.lr * self.weight_decay >= 1:
+            raise ValueError(
+                f"train.lr is {self.lr} and train.weight_decay is {self.weight_decay}; Muon multiplies the weights by "
+                "1 - lr * weight_decay in each step, which must be positive. Choose e.g. --set train.lr=0.02 --set "
+                "train.weight_decay=0.025"
+            )
 
 
 def decay_for(iterations: int) -> float:

@@ -21,7 +21,8 @@ def cosine(progress: Tensor) -> Tensor:
 def cosine_to_zero(progress: Tensor) -> Tensor:
     """Half a cosine: the factor of the learning rate is (1 + cos(pi progress)) / 2 and falls from 1 to 0.
 
-    The sine has the same value, but float32 would round the sum to 0 in the last steps of a long training.
+    The code computes the same value as the square of a sine. float32 would round the sum to 0 in the last steps of a
+    long training.
     """
     return torch.sin((1 - progress) * (math.pi / 2)).square()
 

@@ -26,6 +26,7 @@ def part_end(part: int, num_parts: int, num_steps: int) -> int:
 
 
 def batch_size(full_size: int, factor: float) -> int:
+    """The size of a batch in a stage with this factor; 0 if the factor is too small."""
     return round(factor * full_size)
 
 

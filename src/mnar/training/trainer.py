@@ -163,8 +163,12 @@ class Trainer:
         return self.loader.stage_of(step).sizes != self.loader.stage_of(step - 1).sizes
 
     def warm_up(self) -> None:
-        """Compile the Triton kernels of the model while the first batch compiles the augmentation.
+        """On a GPU, run a forward and backward pass with the largest batch before the first step.
 
+        If this batch does not fit into memory, the error names a smaller one. This is skipped if the first step has the
+        largest batch and the engine uses no Triton kernels.
+
+        This also compiles the Triton kernels of the model in a thread, while the first batch compiles the augmentation.
         torch.compile itself runs one compilation at a time, so only the kernels of this package gain from the thread.
         """
         if not (self.engine.fused or self._grows_on_gpu) or self.is_over(int(self.steps_done)):
@@ -181,7 +185,7 @@ class Trainer:
 
     @property
     def _grows_on_gpu(self) -> bool:
-        """Whether the first step says nothing about the memory that a later step needs."""
+        """Whether a later step on a GPU needs more memory than the first step."""
         return len(self.loader.stages) > 1 and self.engine.device.type == "cuda"
 
     def _too_large(self) -> str:
@@ -204,7 +208,9 @@ class Trainer:
             batch = batch.contiguous(memory_format=torch.channels_last)
         labeled, unlabeled = self.options.batch_labeled, self.options.batch_unlabeled
         views = batch.tensor_split([labeled, labeled + unlabeled])  # labelled images, weak views, all other views
-        network(self.learner.together(*views)).float().sum().backward()
+        loss = network(self.learner.together(*views)).float().sum()
+        with weight_gradients_aside(self.engine.device):  # this needs more memory than a plain backward pass
+            loss.backward()
 
     def new_step(self) -> Callable[[], None]:
         """The function that takes one step, on a GPU as a new CUDA graph."""
