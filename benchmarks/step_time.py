@@ -77,7 +77,7 @@ class Bench:
         data = random_images(*RANDOM_IMAGES[arguments.dataset]) if is_random else load_data(config)
         self.method = method
         self.trainer: Trainer = make_trainer(config, data, make_split(config, data))
-        self.trainer.warm_up()
+        self.trainer.rehearse()
         self.take_step = self.trainer.engine.step(self.trainer.step)
         self.num_steps = 0
 

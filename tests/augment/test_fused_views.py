@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -11,11 +10,8 @@ from torch import Tensor
 
 from mnar.augment import Augment
 from mnar.augment.randaugment import OPERATIONS, apply_operation
+from tests.support.triton_kernels import DEVICE, ON_GPU
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined, so before the import below
 pytest.importorskip("triton")
 fused_views = pytest.importorskip("mnar.augment.fused_views")
 

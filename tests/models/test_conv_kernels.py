@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -10,10 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined, so before the import below
+from tests.support.triton_kernels import DEVICE, ON_GPU, relative_error
+
 pytest.importorskip("triton")
 fused_conv = pytest.importorskip("mnar.models.fused_conv")
 
@@ -30,11 +27,6 @@ def images_of(n: int, channels: int, height: int, width: int, dtype: torch.dtype
 def weight_of(num_out: int, num_in: int, dtype: torch.dtype) -> Tensor:
     weight = torch.randn(num_out, num_in, 3, 3, device=DEVICE) / (9 * num_in) ** 0.5
     return weight.to(dtype).contiguous(memory_format=torch.channels_last)
-
-
-def relative_error(value: Tensor, true: Tensor) -> float:
-    assert not value.isnan().any()
-    return ((value.double() - true.double()).norm() / true.double().norm()).item()
 
 
 def assert_equal_to_float64(

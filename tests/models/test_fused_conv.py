@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from mnar.models.convolution import Convolution, _Convolve
+from tests.support.triton_kernels import DEVICE, ON_GPU, relative_error
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined, so before the import below
 pytest.importorskip("triton")
 fused_conv = pytest.importorskip("mnar.models.fused_conv")
-
-
-def relative_error(value: Tensor, true: Tensor) -> float:
-    return ((value.double() - true.double()).norm() / true.double().norm()).item()
 
 
 def assert_equal_to_float64(shape: tuple[int, int, int, int], num_out: int, dtype: torch.dtype, most: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable
 
 import pytest
@@ -11,11 +10,8 @@ import torch
 from torch import Tensor
 
 from mnar.models.batch_norm import BatchNormLeakyReLU
+from tests.support.triton_kernels import DEVICE, ON_GPU, relative_error
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined, so before the import below
 pytest.importorskip("triton")
 fused_norm = pytest.importorskip("mnar.models.fused_norm")
 
@@ -73,10 +69,6 @@ def everything(
     found = {"total": total, "activated": activated, "weight": norm.weight.grad, "bias": norm.bias.grad}
     found |= {f"input {i}": leaf.grad for i, leaf in enumerate(leaves)} | dict(norm.named_buffers())
     return {name: value.detach() for name, value in found.items() if value is not None}
-
-
-def relative_error(value: Tensor, true: Tensor) -> float:
-    return float((value.double() - true.double()).norm() / true.double().norm())
 
 
 def assert_equal_to_float64(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from functools import partial
 
 import pytest
@@ -17,10 +16,7 @@ from mnar.models.classifier import Classifier
 from mnar.models.convolution import Convolution
 from mnar.models.rows import divided, in_one_block, joined
 from mnar.types import Rows
-
-ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined, so before their import
+from tests.support.triton_kernels import ON_GPU
 
 NUM_TRAINED, NUM_OBSERVED = 5, 3
 IMAGES = {"wide_resnet": {"depth": 10, "width": 1}, "resnet18": {}, "small_cnn": {}, "mlp": {}, "encoder_mlp": {}}

@@ -14,12 +14,14 @@ import torch
 from mnar.config import RunConfig
 from mnar.run import Display, RunFolder, new_run, resume_run
 from mnar.run.file_names import METRICS, MODEL
+from mnar.training import rehearsal
 from mnar.training.options import TrainOptions
 from mnar.training.stages import Stage, part_end, plan_stages
 from mnar.training.trainer import Interrupted, Trainer, train
 from tests.support.equality import assert_same
 from tests.support.methods import IMAGE_LEARNERS, method_settings
-from tests.support.watching import Notes, loaded
+from tests.support.resuming import assert_resumes_exactly
+from tests.support.watching import Notes
 
 MakeTrainer = Callable[..., Trainer]
 GROWING = "train.batch_stages=[0.25, 0.5, 1]"
@@ -179,14 +181,7 @@ def test_a_run_interrupted_in_any_stage_ends_as_one_that_was_not(
 @pytest.mark.parametrize("learner", IMAGE_LEARNERS)
 def test_every_learner_trains_through_all_stages_and_resumes_exactly(trainer_of: MakeTrainer, learner: str) -> None:
     settings = (*method_settings(learner), GROWING)
-    straight, stopped = Notes(), Notes(stop_after=10)
-    train(trainer_of(*settings, iterations=18), straight)
-    with pytest.raises(Interrupted):
-        train(trainer_of(*settings, iterations=18), stopped)
-    resumed, notes = trainer_of(*settings, iterations=18), Notes()
-    resumed.load_state_dict(loaded(stopped.saved[10]))
-    train(resumed, notes)
-    assert_same(loaded(notes.saved[18]), loaded(straight.saved[18]))
+    assert_resumes_exactly(lambda: trainer_of(*settings, iterations=18), stop_after=10)
 
 
 @pytest.mark.parametrize(
@@ -231,10 +226,10 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused_before_the_first_step(
     trainer, notes = trainer_of(f"learner.name={learner}", "guidance.name=none", GROWING), Notes()
     trainer.engine.fused = True  # as on a GPU, where the largest batch is rehearsed
 
-    def too_large() -> None:
+    def too_large(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(trainer, "_rehearse", too_large)
+    monkeypatch.setattr(rehearsal, "forward_and_backward", too_large)
     message = rf"16 labelled and 32 unlabelled samples.*does not fit into the memory of cpu.*--set {re.escape(remedy)}"
     with pytest.raises(ValueError, match=message):
         train(trainer, notes)
@@ -247,15 +242,15 @@ def test_the_rehearsal_has_the_largest_batch_and_the_first_batch_that_of_its_sta
     trainer = trainer_of(GROWING)
     trainer.engine.fused = True
     seen: list[int] = []
-    rehearse = trainer.engine.network
+    make_network = trainer.engine.network
 
     def watched(model: torch.nn.Module) -> torch.nn.Module:
-        network = rehearse(model)  # type: ignore[arg-type]
+        network = make_network(model)  # type: ignore[arg-type]
         network.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
         return network
 
     monkeypatch.setattr(trainer.engine, "network", watched)
-    trainer.warm_up()
+    trainer.rehearse()
     assert seen == [FULL[0] + 2 * FULL[1]]
     assert len(trainer.loader.batch().x) == QUARTER[0]
 

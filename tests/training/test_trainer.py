@@ -24,6 +24,7 @@ from mnar.training.trainer import Interrupted, Trainer, train
 from mnar.types import Batch, DataSet, Step, Task
 from tests.support.equality import assert_same
 from tests.support.methods import IMAGE_METHODS, method_settings
+from tests.support.resuming import assert_resumes_exactly
 from tests.support.stand_ins import Blank
 from tests.support.watching import Notes, loaded
 
@@ -630,11 +631,11 @@ def test_meters_notice_a_loss_that_is_not_a_number(loss: float) -> None:
         meters.means()
 
 
-def test_warming_up_changes_nothing(trainer_of: MakeTrainer) -> None:
+def test_a_rehearsal_changes_nothing(trainer_of: MakeTrainer) -> None:
     cold, warm = trainer_of(), trainer_of()
     warm.engine.fused = True  # as on a GPU; without one the modules take plain operations all the same
     before = torch.get_rng_state()
-    warm.warm_up()
+    warm.rehearse()
     assert torch.equal(torch.get_rng_state(), before)
     assert_same(warm.state_dict(), cold.state_dict())
 
@@ -644,11 +645,4 @@ def test_a_run_with_muon_and_without_weak_gradients_resumes_exactly(
     trainer_of: Callable[..., Trainer], learner: str
 ) -> None:
     settings = (f"learner.name={learner}", "learner.weak_gradient=false", "train.optimizer=muon", "train.lr=0.02")
-    straight, stopped = Notes(), Notes(stop_after=5)
-    train(trainer_of(*settings, iterations=9), straight)
-    with pytest.raises(Interrupted):
-        train(trainer_of(*settings, iterations=9), stopped)
-    resumed, notes = trainer_of(*settings, iterations=9), Notes()
-    resumed.load_state_dict(loaded(stopped.saved[5]))
-    train(resumed, notes)
-    assert_same(loaded(notes.saved[9]), loaded(straight.saved[9]))
+    assert_resumes_exactly(lambda: trainer_of(*settings, iterations=9), stop_after=5)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,6 +26,7 @@ from mnar.training.metrics import Predictions, recorded_scores
 from mnar.training.optimizer import Average, make_optimizer
 from mnar.training.options import TrainOptions
 from mnar.training.recorder import Recorder
+from mnar.training.rehearsal import rehearse
 from mnar.training.schedule import SCHEDULES, warm_up
 from mnar.training.stages import part_end
 from mnar.types import DataSet, Selection
@@ -162,55 +162,12 @@ class Trainer:
         """Whether the batch after this step has another size than the batch of this step (`train.batch_stages`)."""
         return self.loader.stage_of(step).sizes != self.loader.stage_of(step - 1).sizes
 
-    def warm_up(self) -> None:
-        """On a GPU, run a forward and backward pass with the largest batch before the first step.
-
-        If this batch does not fit into memory, the error names a smaller one. This is skipped if the first step has the
-        largest batch and the engine uses no Triton kernels.
-
-        This also compiles the Triton kernels of the model in a thread, while the first batch compiles the augmentation.
-        torch.compile itself runs one compilation at a time, so only the kernels of this package gain from the thread.
-        """
-        if not (self.engine.fused or self._grows_on_gpu) or self.is_over(int(self.steps_done)):
-            return
-        device = self.engine.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), ThreadPoolExecutor() as aside:
-            rehearsal = aside.submit(self._rehearse)
-            try:
-                self.loader.seek(int(self.steps_done))
-                self.loader.batch()
-                rehearsal.result()
-            except torch.OutOfMemoryError as error:
-                raise ValueError(self._too_large()) from error
-
-    @property
-    def _grows_on_gpu(self) -> bool:
-        """Whether a later step on a GPU needs more memory than the first step."""
-        return len(self.loader.stages) > 1 and self.engine.device.type == "cuda"
-
-    def _too_large(self) -> str:
-        """Say that the largest batch does not fit into memory, and what to do."""
-        options, size = self.options, "batch_unlabeled" if self.learner.views else "batch_labeled"
-        smaller = max(1, getattr(options, size) // 2)
-        return (
-            f"a step with {options.batch_labeled} labelled and {options.batch_unlabeled} unlabelled samples, the "
-            f"largest batch of this run, does not fit into the memory of {self.engine.device}; start a new run with a "
-            f"smaller batch, e.g. --set train.{size}={smaller}"
-        )
-
-    def _rehearse(self) -> None:
-        """Run one forward and backward pass of a copy of the model, with the batch size of a step."""
-        if self.engine.device.type == "cuda":
-            torch.cuda.set_device(self.engine.device)  # each thread has its own current device
-        network = self.engine.network(copy.deepcopy(self.model))
-        batch = torch.zeros(self.learner.forward_size, *self.test_x.shape[1:], device=self.engine.device)
-        if batch.ndim == 4:
-            batch = batch.contiguous(memory_format=torch.channels_last)
-        labeled, unlabeled = self.options.batch_labeled, self.options.batch_unlabeled
-        views = batch.tensor_split([labeled, labeled + unlabeled])  # labelled images, weak views, all other views
-        loss = network(self.learner.together(*views)).float().sum()
-        with weight_gradients_aside(self.engine.device):  # this needs more memory than a plain backward pass
-            loss.backward()
+    def rehearse(self) -> None:
+        """Compile the kernels of the model, and refuse a batch that does not fit into memory. This changes nothing."""
+        step = int(self.steps_done)
+        if not self.is_over(step):
+            shape = self.test_x.shape[1:]
+            rehearse(self.model, self.learner, self.loader, self.engine, sample_shape=shape, first_step=step)
 
     def new_step(self) -> Callable[[], None]:
         """The function that takes one step, on a GPU as a new CUDA graph."""
@@ -418,7 +375,7 @@ class Trainer:
 def train(trainer: Trainer, recorder: Recorder) -> None:
     """Train from the current step to the last one."""
     options = trainer.options
-    trainer.warm_up()
+    trainer.rehearse()
     take_step, refresh = trainer.new_step(), trainer.engine.step(trainer.learner.guidance.refresh)
     step = int(trainer.steps_done)
     is_last = trainer.is_over(step)
