@@ -16,7 +16,7 @@ from mnar.models.classifier import Classifier
 from mnar.models.convolution import Convolution
 from mnar.models.rows import divided, in_one_block, joined
 from mnar.types import Rows
-from tests.support.triton_kernels import ON_GPU
+from tests.support.triton_kernels import ON_GPU, relative_error
 
 NUM_TRAINED, NUM_OBSERVED = 5, 3
 IMAGES = {"wide_resnet": {"depth": 10, "width": 1}, "resnet18": {}, "small_cnn": {}, "mlp": {}, "encoder_mlp": {}}
@@ -199,23 +199,28 @@ def test_the_relu_of_a_sum_in_one_block_equals_autograd() -> None:
     assert not x.grad[NUM_TRAINED:].any()
 
 
+def gpu_gradients(model: Classifier, x: Tensor) -> dict[str, Tensor]:
+    """The gradients of a loss of the trained rows. A float32 model computes in bfloat16."""
+    with torch.autocast("cuda", torch.bfloat16, enabled=x.dtype == torch.float32):
+        features = model.features(divided(x, 14))
+    features[:14].double().square().sum().backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
-def test_the_kernels_of_a_gpu_give_the_gradients_of_the_plain_operations() -> None:
+def test_the_gradients_of_the_kernels_are_as_exact_as_those_of_the_plain_operations() -> None:
     torch.manual_seed(0)
-    model = MODELS["wide_resnet"]((3, 32, 32), 10, depth=10).cuda().to(memory_format=torch.channels_last).train()
-    plain = copy.deepcopy(model)
+    fused = MODELS["wide_resnet"]((3, 32, 32), 10, depth=10).cuda().train()
+    fused.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    plain = copy.deepcopy(fused)
     for module in plain.modules():
         if isinstance(module, BatchNormLeakyReLU | Convolution):
             module.fused = False
+    exact = copy.deepcopy(plain).double()
     x = torch.randn(24, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
-    with torch.autocast("cuda", torch.bfloat16):
-        features = model.features(divided(x, 14)).float()
-    expected = plain.double().features(divided(x.double(), 14)).float()
-    assert (features - expected).norm() < 0.05 * expected.norm()
-    features[:14].square().sum().backward()
-    expected[:14].square().sum().backward()
-    for (name, p), (_, q) in zip(model.named_parameters(), plain.named_parameters(), strict=True):
-        if p.grad is not None and q.grad is not None:
-            cosine = F.cosine_similarity(p.grad.double().flatten(), q.grad.flatten(), dim=0)
-            assert cosine > 0.95, f"{name}: {cosine}"
+    of_fused, of_plain, true = gpu_gradients(fused, x), gpu_gradients(plain, x), gpu_gradients(exact, x.double())
+    assert of_fused.keys() == of_plain.keys() == true.keys()
+    for name, gradient in of_fused.items():
+        error, error_of_plain = relative_error(gradient, true[name]), relative_error(of_plain[name], true[name])
+        assert error < 1.5 * error_of_plain + 0.02, f"{name}: {error} against {error_of_plain}"

@@ -13,7 +13,8 @@ import pytest
 from mnar.config import OWN_DATA, PUBLISHED, RunConfig
 from mnar.datasets import DATASETS
 from mnar.learners import LEARNERS
-from mnar.recipes import RECIPES, SCHEDULES, configure, schedules
+from mnar.models import MODELS
+from mnar.recipes import RECIPES, SCHEDULES, configure
 from mnar.recipes.schedules import FAST_BY_OPTIMIZER, FAST_ITERATIONS
 from mnar.run import RunFolder, new_run, read_run
 from mnar.run.assemble import pretraining_config
@@ -108,10 +109,9 @@ def test_the_weight_decay_of_a_learner_stays() -> None:
         ("mixmatch", "prg", False),  # has no such option
     ],
 )
-def test_fast_can_leave_the_weak_views_out_of_the_backward_pass_where_nothing_trains_them(
-    monkeypatch: pytest.MonkeyPatch, learner: str, guidance: str | None, leaves_out: bool
+def test_fast_leaves_the_weak_views_out_of_the_backward_pass_where_nothing_trains_them(
+    learner: str, guidance: str | None, leaves_out: bool
 ) -> None:
-    monkeypatch.setattr(schedules, "FAST_WEAK_GRADIENT", False)
     config = configure(dataset="cifar10", learner=learner, guidance=guidance, schedule="fast")
     assert (config.learner.options.get("weak_gradient") is False) == leaves_out
     published = configure(dataset="cifar10", learner=learner, guidance=guidance)
@@ -120,6 +120,14 @@ def test_fast_can_leave_the_weak_views_out_of_the_backward_pass_where_nothing_tr
         settings = ["learner.weak_gradient=true"]
         config = configure(dataset="cifar10", learner=learner, guidance=guidance, schedule="fast", settings=settings)
         assert config.learner.options["weak_gradient"] is True
+
+
+def test_fast_keeps_the_gradient_of_the_weak_views_for_a_network_that_cannot_leave_it_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(MODELS, "own", lambda input_shape, num_classes: None)
+    config = configure(dataset="cifar10", schedule="fast", settings=["model.name=own"])
+    assert config.learner.options.get("weak_gradient", True) is True
 
 
 def test_an_unknown_schedule_is_refused_with_the_choices() -> None:

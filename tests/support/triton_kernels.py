@@ -18,4 +18,5 @@ if not ON_GPU:
 
 def relative_error(value: Tensor, true: Tensor) -> float:
     assert not value.isnan().any()
-    return float((value.double() - true.double()).norm() / true.double().norm())
+    value, true = value.detach().double(), true.detach().double()
+    return float((value - true).norm() / true.norm())

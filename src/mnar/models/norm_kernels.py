@@ -12,6 +12,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+# Values that are read for the last time in this pass leave the cache first, so that the results, which the next layer
+# reads, stay in the cache.
+LAST_READ = tl.constexpr("evict_first")
+
 
 @triton.jit
 def gather_moments(
@@ -41,7 +45,8 @@ def gather_moments(
         start, offsets, inside = _tile(first_tile + step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
         value = tl.load(x + start + offsets, inside, 0.0)
         if HAS_SKIP:
-            value = (value.to(tl.float32) + tl.load(skip + start + offsets, inside, 0.0)).to(value.dtype)
+            skipped = tl.load(skip + start + offsets, inside, 0.0, eviction_policy=LAST_READ)
+            value = (value.to(tl.float32) + skipped).to(value.dtype)
             tl.store(total + start + offsets, value, inside)
         deviation = tl.where(inside, value.to(tl.float32) - shift, 0.0)
         sums += deviation
@@ -108,7 +113,7 @@ def normalise(
     last_tile = (tl.num_programs(0) - tl.program_id(0)) * tiles - 1
     for step in range(tiles):
         start, offsets, inside = _tile(last_tile - step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
-        value = tl.load(total + start + offsets, inside, 0.0)
+        value = tl.load(total + start + offsets, inside, 0.0, eviction_policy=LAST_READ)
         z = (value.to(tl.float32) - mean) * scale + bias
         tl.store(activated + start + offsets, tl.where(z > 0, z, slope * z).to(value.dtype), inside)
 
@@ -189,13 +194,13 @@ def input_gradient(
     last_tile = (tl.num_programs(0) - tl.program_id(0)) * tiles - 1
     for step in range(tiles):
         start, offsets, inside = _tile(last_tile - step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
-        value = tl.load(total + start + offsets, inside, 0.0)
-        grad = tl.load(grad_activated + start + offsets, inside, 0.0).to(tl.float32)
+        value = tl.load(total + start + offsets, inside, 0.0, eviction_policy=LAST_READ)
+        grad = tl.load(grad_activated + start + offsets, inside, 0.0, eviction_policy=LAST_READ).to(tl.float32)
         deviation = value.to(tl.float32) - mean
         grad = tl.where(deviation * scale + bias > 0, grad, slope * grad)
         grad = scale * (grad - mean_grad - deviation * mean_product)
         if HAS_GRAD_TOTAL:
-            grad += tl.load(grad_total + start + offsets, inside, 0.0).to(tl.float32)
+            grad += tl.load(grad_total + start + offsets, inside, 0.0, eviction_policy=LAST_READ).to(tl.float32)
         tl.store(grad_x + start + offsets, grad.to(value.dtype), inside)
 
 
