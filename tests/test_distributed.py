@@ -47,6 +47,7 @@ def work(rank: int, folder: Path) -> None:
     assert (distributed.rank(), distributed.world_size()) == (rank, WORLD_SIZE)
     gathered = distributed.gather(torch.tensor([[rank, 7]]))
     assert gathered.tolist() == [[0, 7], [1, 7]]
+    assert distributed.mean(torch.tensor([rank, 7.0])).tolist() == [0.5, 7.0]
     torch.save(guided(rank, WORLD_SIZE), folder / f"{rank}.pt")
     dist.destroy_process_group()
 
@@ -55,6 +56,7 @@ def test_one_process_is_the_whole_world() -> None:
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
     local = torch.rand(3, 2)
     assert distributed.gather(local) is local
+    assert distributed.mean(local) is local
 
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")

@@ -1,4 +1,4 @@
-"""Helpers for training in several processes. With one process, `gather` returns its input."""
+"""Helpers for training in several processes. With one process, `gather` and `mean` return their input."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def gather(local: Tensor) -> Tensor:
     parts = [torch.empty_like(local) for _ in range(world_size())]
     dist.all_gather(parts, local.contiguous())
     return torch.cat(parts)
+
+
+def mean(local: Tensor) -> Tensor:
+    """Return the mean of a tensor over all processes, on every process."""
+    return local if world_size() == 1 else gather(local.unsqueeze(0)).mean(0)

@@ -40,6 +40,19 @@ class Task(NamedTuple):
         one = torch.ones(len(labels), device=labels.device)
         return torch.zeros(self.num_classes, device=labels.device).index_add_(0, labels, one)
 
+    def labeled_shares(self, *, needed_by: str) -> Tensor:
+        """The class shares of the labels, [k], for a method that needs a label of every class."""
+        counts = self.labeled_counts
+        try:
+            torch._assert_async((counts > 0).all().cpu())  # works on fake tensors, too, which have no values
+        except RuntimeError as error:
+            raise ValueError(
+                f"no labelled sample of class {(counts == 0).nonzero().flatten().tolist()}; {needed_by} divides by the "
+                "class shares of the labels, so label at least one sample of each class (train.validation holds out "
+                "some labels), or choose another method"
+            ) from error
+        return counts / counts.sum()
+
 
 class Batch(NamedTuple):
     """The input of one training step: tensors of fixed shapes on the device."""
@@ -74,6 +87,12 @@ class Counts(NamedTuple):
 
     labeled: tuple[int, ...]
     unlabeled: tuple[int, ...] | None = None  # drawn in addition to the labelled samples; None: all remaining samples
+
+
+class ExactCounts(Counts):
+    """Counts whose unlabelled part is never reduced: a class with too few samples is an error."""
+
+    __slots__ = ()
 
 
 class LabelBudget(NamedTuple):

@@ -267,6 +267,39 @@ def test_show_with_settings_shows_runs_with_other_settings_as_failures(trained: 
         )
 
 
+@pytest.mark.parametrize(
+    ("given", "difference"),
+    [
+        ([], None),
+        (["--iterations", "6"], None),
+        (["--set", "train.optimizer=muon"], None),
+        (["--set", "guidance.name=none", "--set", "train.ema=auto"], None),
+        (["--iterations", "9"], "train.iterations: 6 and 9"),
+        (["--set", "learner.name=mixmatch"], "learner.name: fixmatch and mixmatch"),
+        (["--set", "train.lr=1"], "train.lr: 0.02 and 1.0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_show_with_a_schedule_finds_runs_whose_other_options_are_not_those_of_the_recipe(
+    given: list[str], difference: str | None, tmp_path: Path, command: Command, here: None
+) -> None:
+    # 6 steps instead of 900, and other batches and intervals
+    assert command(RECIPE, *arguments_for(tmp_path), "--schedule", "fast").code == 0
+    shown = command(RECIPE, "--show", "--out", tmp_path, "--schedule", "fast", *given)
+    assert (shown.code, shown.errors) == (0 if difference is None else 1, "")
+    if difference is None:
+        assert "schedule: fast; steps: 6 (fewer than in the recipes)" in shown.output
+        assert "failed" not in shown.output
+    else:
+        assert f"holds a run with other settings ({difference}" in shown.output
+
+
+def test_show_with_another_schedule_than_that_of_the_runs_names_both(trained: Path, command: Command) -> None:
+    shown = command(RECIPE, "--show", "--out", trained, "--schedule", "fast")
+    assert (shown.code, shown.errors) == (1, "")
+    assert "holds a run with other settings (schedule: published and fast)" in shown.output
+
+
 @pytest.mark.parametrize("left", ["seed-x", "seed-1 (copy)", "seed-1.json.part"])
 def test_show_ignores_folders_that_are_not_runs(left: str, trained: Path) -> None:
     (trained / "runs" / RECIPE / left).mkdir()
@@ -274,7 +307,7 @@ def test_show_ignores_folders_that_are_not_runs(left: str, trained: Path) -> Non
 
 
 def test_show_includes_a_run_that_failed_before_it_wrote_anything(command: Command, here: None, tmp_path: Path) -> None:
-    assert command(ABSENT, *arguments_for(tmp_path), "--data", tmp_path / "nowhere").code == 1
+    assert command(ABSENT, RECIPE, *arguments_for(tmp_path), "--data", tmp_path / "nowhere").code == 1
     shown = command("--show", "--out", tmp_path)
     assert shown.code == 1
     assert f"failed: {ABSENT}: data set 'cifar10' is not in" in shown.output

@@ -45,6 +45,10 @@ def write_process(path: Path) -> None:
     path.write_text(str(os.getpid()))
 
 
+def write_settings_of_malloc(path: Path) -> None:
+    path.write_text(os.environ["GLIBC_TUNABLES"])
+
+
 def fail(error: Exception) -> None:
     raise error
 
@@ -78,6 +82,23 @@ def test_every_function_runs_in_a_process_of_its_own(start: Start, tmp_path: Pat
     for path in paths:
         assert ended(start(write_process, path)) is None
     assert len({str(os.getpid()), *(path.read_text() for path in paths)}) == 3
+
+
+def test_a_process_reads_the_settings_of_malloc_and_the_environment_of_the_parent_stays(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    before = dict(os.environ)
+    assert ended(start(write_settings_of_malloc, tmp_path / "read")) is None
+    assert (tmp_path / "read").read_text() == child_process.MALLOC
+    assert dict(os.environ) == before
+
+
+def test_settings_of_malloc_that_the_user_chose_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "_context", lambda: get_context("spawn"))
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")
+    assert ended(ChildProcess(write_settings_of_malloc, tmp_path / "read")) is None
+    assert (tmp_path / "read").read_text() == os.environ["GLIBC_TUNABLES"] == "glibc.malloc.arena_max=1"
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import mnar.run
-from mnar.bench import Bench, parallel
+from mnar.bench import check, choose, parallel
 from mnar.config import RunConfig
 from mnar.training.meters import Diverged
+from mnar.types import DataSet
 from tests.bench.benches import (
     ABSENT,
     OTHER,
@@ -23,6 +24,10 @@ from tests.bench.benches import (
     make_up,
     stop_at,
 )
+from tests.support.command import run_here
+
+WITH_CADR = f"{RECIPE}+cadr"
+MUON = ("--set", "train.optimizer=muon")
 
 # Cells that fail
 
@@ -94,13 +99,90 @@ def test_a_run_with_an_error_is_shown_with_the_reason_and_tried_again_by_the_nex
 
 
 def test_the_traceback_of_a_run_in_its_own_process_is_kept_in_a_file(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "out", [ABSENT], seeds=[1], data=str(tmp_path / "nowhere"))
+    bench = bench_in(tmp_path / "out", RECIPE)
+    path = bench.folders[RECIPE][1]
+    path.mkdir(parents=True)
+    (path / "notes.txt").write_text("of the user")  # no run starts in a folder with other files
     (cell,) = bench.run(ignore_progress)
-    first, *below = (tmp_path / "out" / "runs" / ABSENT / "seed-1.failed").read_text().splitlines()
+    first, *below = path.with_suffix(".failed").read_text().splitlines()
     assert cell.failures == {1: first}
-    assert first.startswith("data set 'cifar10' is not in ")
+    assert first == f"{path} exists and is not an empty folder; choose another --out"
     assert "Traceback (most recent call last):" in below
-    assert any(", in load_data" in line for line in below), "the place of the error"
+    assert any(", in check_new_folder" in line for line in below), "the place of the error"
+
+
+STAGES = "train.batch_stages=[0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1]"
+NO_WEAK_GRADIENT = ("--set", "learner.weak_gradient=false")
+
+
+@pytest.mark.parametrize(
+    ("cell", "given", "message"),
+    [
+        (RECIPE, ["--set", STAGES], "train.batch_stages has 7 stages, but train.iterations is 6, and each stage needs"),
+        (
+            RECIPE,
+            ["--set", "guidance.name=crest", "--set", "guidance.generations=7"],
+            "train.iterations is 6, which is",
+        ),
+        (WITH_CADR, ["--schedule", "fast", *NO_WEAK_GRADIENT], "learner.weak_gradient is false, but the labelled loss"),
+        ("tabular-digits", ["--schedule", "fast", "--set", "model.hidden=[]", *MUON], "train.optimizer is 'muon', but"),
+        (ABSENT, ["--data", "nowhere"], "data set 'cifar10' is not in "),
+    ],
+    ids=["stages", "generations", "learner", "optimiser", "data"],
+)
+def test_what_no_run_can_have_is_refused_with_the_message_of_train_before_a_process_starts(
+    cell: str,
+    given: list[str],
+    message: str,
+    command: Command,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(parallel, "ChildProcess", lambda *arguments: pytest.fail("started a process"))
+    refused = command(cell, "--out", tmp_path / "out", "--seeds", 2, "--iterations", 6, *given)
+    assert (refused.code, refused.output) == (1, "")
+    assert refused.errors.startswith(f"error: {message}")
+    assert not (tmp_path / "out").exists()
+    recipe = choose([cell])[0]
+    trained = run_here(capsys, monkeypatch, "train", "--recipe", recipe, "--iterations", 6, *given)
+    assert (trained.code, trained.errors) == (1, refused.errors)
+
+
+def test_a_recipe_that_cannot_be_trained_starts_no_process_and_the_others_are_trained(
+    command: Command, here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = list[Path]()
+
+    def new_run(config: RunConfig, path: Path, **options: Any) -> None:
+        started.append(path)
+        mnar.run.new_run(config, path, **options)
+
+    monkeypatch.setattr(parallel, "new_run", new_run)
+    out = tmp_path / "out"
+    outcome = command(RECIPE, WITH_CADR, *arguments_for(out, seeds=2), *NO_WEAK_GRADIENT)
+    assert (outcome.code, outcome.errors) == (1, "")
+    assert sorted(started) == [out / "runs" / RECIPE / f"seed-{seed}" for seed in (1, 2)]
+    failure = f"failed: {WITH_CADR}: learner.weak_gradient is false, but the labelled loss of"
+    assert outcome.output.count(failure) == 1
+    assert entries(out)[RECIPE]["done"] == 2
+    assert failure in command("--show", "--out", out).output
+
+
+def test_a_check_reads_a_data_set_once_and_skips_runs_that_exist(
+    trained: Path, here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[str]()
+
+    def load_data(config: RunConfig) -> DataSet:
+        read.append(config.dataset.name)
+        return mnar.run.load_data(config)
+
+    monkeypatch.setattr(check, "load_data", load_data)
+    assert check.refused_runs(bench_in(trained, seeds=(1, 2)).configs) == {}
+    assert read == []
+    assert check.refused_runs(bench_in(trained, seeds=(1, 2, 3, 4)).configs) == {}
+    assert read == ["digits"]
 
 
 def test_a_setting_that_does_not_suit_one_cell_does_not_stop_the_other_cells(

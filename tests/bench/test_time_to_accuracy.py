@@ -164,3 +164,75 @@ def test_a_command_that_names_no_runs_is_refused(
     with pytest.raises(SystemExit):
         main(command)
     assert message in capsys.readouterr().err
+
+
+def broken(folder: Path, name: str) -> Path:
+    """A run folder in which one file is missing."""
+    made_run(folder, RISING, [(0, 100, 1.0)])
+    (folder / name).unlink()
+    return folder
+
+
+def test_runs_that_cannot_be_measured_are_one_line_with_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    cases = {
+        tmp_path / "nowhere": f"error: no run folder at {tmp_path / 'nowhere'}; give the folder",
+        tmp_path / "empty": f"error: no run folder in {tmp_path / 'empty'}: no folder there has a config.yaml; give",
+        broken(tmp_path / "no_metrics", "metrics.jsonl"): "no_metrics has no evaluation in metrics.jsonl yet; train",
+        broken(
+            tmp_path / "no_times", "environment.json"
+        ): f"environment.json is missing in {tmp_path / 'no_times'}; restore",
+        made_run(tmp_path / "unsaved", RISING[:2], [(0, 0, 1.0)]): "error: no run has an evaluation with a time, so",
+    }
+    for folder, message in cases.items():
+        with pytest.raises(SystemExit) as leaving:
+            main([str(folder)])
+        shown = capsys.readouterr()
+        assert (leaving.value.code, shown.out) == (2, "")
+        *notes, last = shown.err.splitlines()
+        assert last.startswith("error: ")
+        assert message in last
+        assert all(note.startswith("left out: ") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--seeds", "0"], "error: no seed was given; choose at least one seed"),
+        (["--schedule", "slow"], "error: unknown schedule 'slow'; choose from"),
+        (["--set", "train.batch_stages=[0.1, 0.2, 0.5, 1]", "--iterations", "3"], "error: train.batch_stages has 4"),
+    ],
+)
+def test_recipes_that_cannot_be_trained_are_one_line_with_exit_code_2(
+    given: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(["--recipes", RECIPE, "--out", str(tmp_path / "out"), *given])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert leaving.value.code == 2
+    assert line.startswith(message)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("target", ["0.9", "1", "0", "-5", "100.5", "nan", "inf", "ninety"])
+def test_a_target_that_is_no_percentage_is_refused_with_its_value_and_an_example(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main([str(tmp_path), f"--targets={target}"])
+    assert leaving.value.code == 2
+    assert f"'{target}' is not an accuracy in percent, larger than 1 and at most 100" in capsys.readouterr().err
+
+
+def test_a_folder_with_a_damaged_run_beside_whole_ones_names_the_damaged_run_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made_run(tmp_path / "whole", [0.95] * 10, [(0, 100, 600.0)])
+    damaged = broken(tmp_path / "damaged", "metrics.jsonl")
+    main([str(tmp_path)])
+    shown = capsys.readouterr()
+    (line,) = shown.err.splitlines()
+    assert line.startswith(f"left out: {damaged} ")
+    assert "1.0 (1/1)" in shown.out

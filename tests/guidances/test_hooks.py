@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -24,7 +24,7 @@ from tests.learners.test_contract import (
     make_model,
 )
 
-IN_A_STEP = frozenset({"supervised", "threshold", "pool_logits"})
+IN_A_STEP = frozenset({"supervised", "threshold", "pool_logits", "extra_loss"})
 HOOKS = IN_A_STEP | {"watch", "refresh", "relabel"}
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, torch.tensor([0, 0, 0, 0, 1, 1, 2, 3]), BATCH_LABELED, BATCH_UNLABELED)
 GUIDED = [name for name, learner in LEARNERS.items() if learner.is_guided]
@@ -55,6 +55,9 @@ class Told(Guidance):
 
     def pool_logits(self, logits: Tensor) -> Any:
         return self._called("pool_logits", logits)
+
+    def extra_loss(self, logits: Sequence[Tensor], probs: Tensor, mask: Tensor) -> Any:
+        return self._called("extra_loss", logits, probs, mask)
 
     def _called(self, hook: str, *shown: Any) -> Any:
         self.calls.append((hook, shown))
@@ -93,6 +96,7 @@ def test_by_default_the_labelled_loss_is_cross_entropy_and_no_other_hook_does_an
     assert guidance.threshold(q, 0.95) == 0.95
     assert guidance.threshold(q, per_sample) is per_sample
     assert guidance.pool_logits(logits) is logits
+    assert guidance.extra_loss([logits], q, per_sample) is None
     assert guidance.watch(network) is network
     assert guidance.relabel(nobody_predicts, 0) is None
     assert guidance.test_bias(network) is None
@@ -163,6 +167,31 @@ def test_a_threshold_may_be_one_for_each_pseudo_label_and_is_told_the_learners_o
         assert tau.tolist() == [0] * BATCH_UNLABELED
     else:
         assert tau == learner.threshold
+
+
+def test_an_extra_loss_is_added_and_sees_the_pool_logits_the_raw_prediction_and_the_mask() -> None:
+    uniform = torch.full((BATCH_UNLABELED, NUM_CLASSES), 1 / NUM_CLASSES)
+    told: dict[str, Callable[..., Any]] = {"forward": lambda probs: uniform, "pool_logits": lambda logits: 2 * logits}
+    assert serving("extra_loss")
+    for name in serving("extra_loss"):
+        _, _, _, plain = take_step(name, **told)
+        _, guidance, _, step = take_step(name, extra_loss=lambda logits, probs, mask: torch.tensor(0.75), **told)
+        torch.testing.assert_close(step.loss, plain.loss + 0.75)
+        assert step.logs["loss/extra"] == 0.75
+        assert "loss/extra" not in plain.logs
+        logits, probs, mask = guidance.shown("extra_loss")
+        (before,) = guidance.shown("pool_logits")
+        torch.testing.assert_close(logits[0], 2 * before)
+        assert probs is guidance.shown("forward")[0]
+        assert mask.tolist() == [False] * BATCH_UNLABELED  # no class of a uniform pseudo-label reaches the threshold
+
+
+@pytest.mark.parametrize("name", GUIDED)
+def test_guidance_and_stages_share_the_progress_of_the_learner_even_after_a_move(name: str) -> None:
+    chain = Chain(Told(TASK), Told(TASK))
+    learner = LEARNERS[name](TASK, chain).to(torch.float64)
+    learner.progress.fill_(0.25)
+    assert [part.progress.item() for part in (chain, *chain.stages)] == [0.25] * 3
 
 
 @pytest.mark.parametrize("name", serving("pool_logits"))

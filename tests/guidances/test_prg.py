@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mnar.guidances import GUIDANCES, PRG
 from mnar.types import Task
@@ -318,6 +319,29 @@ def test_state_at_1000_classes_is_at_most_20_megabytes() -> None:
     prg = PRG(Task(1000, 50_000, batch_unlabeled=448))
     assert list(prg.parameters()) == []
     assert sum(buffer.nbytes for buffer in prg.buffers()) <= 20e6
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that compute something. On a GPU, each of them launches at least one kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view and "empty" not in func.name() and "detach" not in func.name():
+            self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_full_batch_takes_at_most_52_operations_because_each_costs_2_microseconds_on_a_gpu() -> None:
+    prg = PRG(Task(10, 1000, batch_unlabeled=64))
+    probs, index = torch.rand(64, 10).softmax(1), torch.arange(64)
+    prg(probs, index)
+    with Operations() as counted:
+        prg(probs, index)
+        prg.logs()
+    assert len(counted.names) <= 52, counted.names
 
 
 # Bad input

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from mnar.guidances import NoGuidance
 from mnar.learners import FixMatch, Supervised
+from mnar.recipes import configure
+from mnar.run import load_data, make_split, make_trainer
 from mnar.types import Batch, Task
 from tests.reference.fixmatch import cross_entropy, fixmatch
 from tests.support.stand_ins import Dictated, Recorded
@@ -15,9 +17,10 @@ THRESHOLD = 0.75  # a number that float32 holds, so a confidence can equal it
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, batch_labeled=NUM_LABELED, batch_unlabeled=BATCH_UNLABELED)
 
 
-def make_batch() -> Batch:
+def make_batch(*further_views: str) -> Batch:
     torch.manual_seed(1)
-    views = {view: torch.randn(BATCH_UNLABELED, 3, requires_grad=True) for view in ("weak", "strong")}
+    names = ("weak", "strong", *further_views)
+    views = {view: torch.randn(BATCH_UNLABELED, 3, requires_grad=True) for view in names}
     return Batch(
         x=torch.randn(NUM_LABELED, 3),
         y=torch.randint(NUM_CLASSES, (NUM_LABELED,)),
@@ -68,6 +71,43 @@ def test_fixmatch_equals_the_literal_formula(unlabeled_weight: float) -> None:
     assert 0 < expected.mask_rate < 1
 
 
+@pytest.mark.parametrize("strong_views", [1, 3])
+def test_soft_targets_and_several_strong_views_equal_the_mean_of_cross_entropies(strong_views: int) -> None:
+    batch, model, table = make_batch("strong2", "strong3"), Recorded(), confidences_around_the_threshold()
+    options = {"targets": "soft", "strong_views": strong_views, "threshold": THRESHOLD}
+    learner = FixMatch(TASK, Dictated(TASK, table), **options)  # type: ignore[arg-type]
+    assert learner.views == ("weak", "strong", "strong2", "strong3")[: 1 + strong_views]
+    step = learner(model, batch)
+    losses = []
+    for view in learner.views[1:]:
+        for logits, target in zip(model.linear(batch.u[view]), table[batch.u_index], strict=True):
+            loss = -(target * (logits - logits.exp().sum().log())).sum().item()
+            losses.append(loss if target.max() >= THRESHOLD else 0.0)
+    assert step.logs["loss/unlabeled"].item() == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert learner.pseudo_labels.tolist() == [
+        int(target.argmax()) if target.max() >= THRESHOLD else -1 for target in table[batch.u_index]
+    ]
+
+
+def test_a_strong_view_of_the_labels_is_the_second_half_of_the_labelled_batch() -> None:
+    config = configure(
+        dataset="digits", iterations=4, settings=["learner.labeled_strong=true", "train.batch_labeled=8"]
+    )
+    data = load_data(config)
+    trainer = make_trainer(config, data, make_split(config, data))
+    assert trainer.learner.forward_size == 2 * 8 + 2 * config.train.batch_unlabeled
+    assert trainer.images_until(3) == 3 * trainer.learner.forward_size
+    trainer.loader.seek(0)
+    torch.manual_seed(0)
+    batch = trainer.loader.batch()
+    torch.manual_seed(0)
+    labeled = trainer.loader._inputs[trainer.loader._labeled_rows[batch.x_index[:8]]]
+    views = [trainer.loader.augment(labeled, kind) for kind in ("weak", "strong")]
+    assert torch.equal(batch.x, torch.cat(views))
+    assert torch.equal(batch.y[:8], batch.y[8:])
+    assert torch.equal(batch.x_index[:8], batch.x_index[8:])
+
+
 def test_fixmatch_shows_the_guidance_the_weak_views_softmax_and_rows() -> None:
     batch, model = make_batch(), Recorded()
     guidance = Dictated(TASK, confidences_around_the_threshold())
@@ -94,10 +134,17 @@ def test_no_gradient_goes_through_a_pseudo_label() -> None:
     assert (batch.u["strong"].grad.abs().sum(1) > 0).all()
 
 
-@pytest.mark.parametrize("options", [{"threshold": -0.1}, {"threshold": 1.5}, {"unlabeled_weight": -1.0}])
+@pytest.mark.parametrize(
+    "options", [{"threshold": -0.1}, {"threshold": 1.5}, {"unlabeled_weight": -1.0}, {"strong_views": 0}]
+)
 def test_options_out_of_range_are_refused_by_name(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))} is"):
         FixMatch(TASK, NoGuidance(TASK), **options)
+
+
+def test_unknown_targets_are_refused_with_the_choices() -> None:
+    with pytest.raises(ValueError, match=r"unknown targets 'fuzzy'; choose from \['hard', 'soft'\]"):
+        FixMatch(TASK, NoGuidance(TASK), targets="fuzzy")  # type: ignore[arg-type]
 
 
 def test_a_smaller_batch_leaves_no_pseudo_label_of_the_one_before() -> None:

@@ -7,13 +7,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mnar.guidances import CADR, PRG, Chain, NoGuidance
-from mnar.learners import CoMatch, FixMatch, FlexMatch, Learner, SimMatch
+from mnar.learners import ACR, CoMatch, FixMatch, FlexMatch, Learner, SimMatch
 from mnar.models import MLP, Backbone, SmallCNN
 from mnar.types import Batch, Task
 
 NUM_CLASSES, NUM_LABELED, NUM_UNLABELED = 4, 6, 10
 TASK = Task(NUM_CLASSES, 30, torch.arange(NUM_LABELED) % NUM_CLASSES, NUM_LABELED, NUM_UNLABELED)
-LEARNERS: tuple[type[Learner], ...] = (FixMatch, FlexMatch, SimMatch, CoMatch)
+LEARNERS: tuple[type[Learner], ...] = (FixMatch, FlexMatch, SimMatch, CoMatch, ACR)
 
 
 def images(count: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 import mnar.models.fusing
 from mnar.models.batch_norm import BatchNormLeakyReLU, statistics_kept
+from mnar.models.rows import divided, joined, through
 
 
 def norm_of(channels: int) -> BatchNormLeakyReLU:
@@ -69,23 +70,59 @@ def test_statistics_kept_normalises_by_the_batch_and_leaves_running_statistics_a
     torch.manual_seed(0)
     model, x = some_norms(), torch.randn(6, 4, 3, 3) * 3 + 1
     model(torch.randn(6, 4, 3, 3))
-    before = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(("mean", "var"))}
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with statistics_kept(model):
         kept = model(x)
         assert model.training
     after = dict(model.named_buffers())
-    assert len(before) == 6
+    assert len(before) == 9, "a mean, a variance and the number of batches for each norm"
     assert all(torch.equal(after[name], buffer) for name, buffer in before.items())
     assert torch.equal(kept, model(x)), "as in training"
     assert not any(torch.equal(after[name], buffer) for name, buffer in before.items()), "moved again afterwards"
     assert not torch.allclose(kept, model.eval()(x)), "and not as in evaluation"
 
 
-def test_statistics_kept_gives_the_momenta_back_even_after_an_error() -> None:
+def test_statistics_kept_normalises_rows_by_all_rows_and_leaves_running_statistics_as_they_are() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(norm_of(4), nn.BatchNorm2d(4)), torch.randn(6, 4, 3, 3)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    inputs, outputs, gradients = [x.clone().requires_grad_() for _ in range(2)], [], []
+    with statistics_kept(model):
+        outputs.append(joined(through(model, divided(inputs[0], 4))))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+    outputs.append(joined(through(model, divided(inputs[1], 4))))
+    for output, leaf in zip(outputs, inputs, strict=True):
+        output[:4].square().sum().backward()
+        assert leaf.grad is not None
+        gradients.append(leaf.grad)
+    assert torch.equal(*outputs)
+    assert torch.equal(*gradients)
+    assert not any(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+
+
+def test_statistics_kept_leaves_running_statistics_finite_after_an_overflow() -> None:
     model = some_norms()
+    with statistics_kept(model):
+        assert model(torch.full((6, 4, 3, 3), torch.inf)).isnan().all()
+    assert all(torch.isfinite(buffer).all() for buffer in model.buffers())
+
+
+def test_statistics_kept_changes_nothing_in_evaluation_mode() -> None:
+    torch.manual_seed(0)
+    model, x = some_norms(), torch.randn(6, 4, 3, 3)
+    model(torch.randn(6, 4, 3, 3))
+    model.eval()
+    with statistics_kept(model):
+        kept = model(x)
+    assert torch.equal(kept, model(x))
+
+
+def test_statistics_kept_lets_the_norms_track_again_even_after_an_error() -> None:
+    model = nn.Sequential(some_norms(), nn.BatchNorm2d(4, track_running_stats=False))
     with pytest.raises(ValueError, match="expected 4D"), statistics_kept(model):
         model(torch.randn(6, 4))
-    assert [norm.momentum for norm in model.modules() if isinstance(norm, nn.BatchNorm2d)] == [0.2, 0.3, None]
+    norms = [norm for norm in model.modules() if isinstance(norm, nn.BatchNorm2d)]
+    assert [norm.track_running_stats for norm in norms] == [True, True, True, False]
 
 
 @pytest.mark.gpu

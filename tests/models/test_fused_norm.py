@@ -194,3 +194,18 @@ def test_the_module_in_a_cuda_graph_equals_plain_operations() -> None:
         torch.testing.assert_close(found_grad, true_grad, rtol=1e-4, atol=1e-4)
     for name, value in norm.named_buffers():
         torch.testing.assert_close(value, plain.get_buffer(name), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5, 16, 4, 4), (1, 32, 8, 8)])
+def test_without_running_statistics_the_outputs_are_the_same_and_the_norm_keeps_its_statistics(
+    shape: tuple[int, ...],
+) -> None:
+    torch.manual_seed(0)
+    norm, x, skip = norm_of(shape[1]), images(shape), images(shape)
+    before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
+    options = {"momentum": norm.momentum, "eps": norm.eps, "slope": norm.slope}
+    kept = fused_norm.add_norm_leaky_relu(x, skip, norm.weight, norm.bias, None, None, None, **options)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
+    expected = add_fused(norm, x, skip)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(kept, expected, strict=True))
+    assert not any(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())

@@ -10,7 +10,7 @@ from mnar.config import RunConfig, default_guidance_of
 from mnar.datasets import DATASETS
 from mnar.learners import LEARNERS
 from mnar.protocols import PROTOCOLS
-from mnar.recipes import RECIPES, TITLES, configure
+from mnar.recipes import RECIPES, TITLES, configure, with_given_options
 from mnar.recipes.defaults import DATASET_DEFAULTS, LEARNER_DEFAULTS, PROTOCOL_SIZES
 from mnar.recipes.recipe import Recipe
 from mnar.types import Counts
@@ -23,6 +23,7 @@ def test_every_recipe_resolves_to_what_its_name_says_and_survives_yaml(name: str
     table, _, method = name.split("/")
     assert table in TITLES
     learner, _, guidance = method.partition("+")
+    learner = learner.partition("-")[0]  # acr-without-anchors is an acr
     guidance = guidance.partition("-")[0] or default_guidance_of(learner)["name"]  # prg-steps-2 is a prg
     assert (config.learner.name, config.guidance.name) == (learner, guidance)
 
@@ -186,7 +187,7 @@ def test_settings_reach_into_a_chain() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"guidance": "prg+prq"}, r"unknown guidance 'prq'; choose from \['cadr', .*'none', 'prg'"),
+        ({"guidance": "prg+prq"}, r"unknown guidance 'prq'; choose from \['adello', 'cadr', .*'none', 'prg'"),
         ({"guidance": "prq+prg"}, r"unknown guidance 'prq'; choose from"),
         ({"guidance": "prg+"}, "unknown guidance ''; choose from"),
         ({"learner": "simmatch", "guidance": "prq"}, "unknown guidance 'prq'; choose from"),
@@ -221,7 +222,7 @@ def test_unlabelled_batches_are_in_the_learners_own_proportion_unless_given(lear
 
 def test_the_proportion_is_the_published_one() -> None:
     published = dict.fromkeys(("fixmatch", "flexmatch", "comatch", "simmatch"), 7)
-    published |= dict.fromkeys(("pi_model", "pseudo_label", "mean_teacher", "mixmatch", "remixmatch", "ups"), 1)
+    published |= dict.fromkeys(("pi_model", "pseudo_label", "mean_teacher", "mixmatch", "remixmatch", "ups", "acr"), 1)
     assert {name: LEARNERS[name].unlabeled_ratio for name in published} == published
 
 
@@ -357,10 +358,9 @@ def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
 def test_a_guidance_knows_the_data_set_wherever_it_stands_in_a_chain(chain: str) -> None:
     on_digits, on_cifar10 = (configure(dataset=name, guidance=chain).guidance.chain for name in ("digits", "cifar10"))
     colours = [part.options["colour"] for parts in (on_digits, on_cifar10) for part in parts if part.name == "cdmad"]
-    assert colours == ["black", "white"]
-    assert configure(dataset="digits", guidance="cdmad", settings=["guidance.colour=grey"]).guidance.options == {
-        "colour": "grey"
-    }
+    assert colours == ["black", "ones"]
+    chosen = configure(dataset="digits", guidance="cdmad", settings=["guidance.colour=grey"]).guidance
+    assert chosen.options["colour"] == "grey"
 
 
 @pytest.mark.parametrize("learner", ["remixmatch", "comatch", "simmatch"])
@@ -375,6 +375,7 @@ def test_a_guidance_knows_the_data_set_wherever_it_stands_in_a_chain(chain: str)
         ("darp", "darp"),
         ("simpro", "simpro"),
         ("cdmad", "cdmad"),
+        ("adello", "adello"),
         ("none", "none"),
     ],
 )
@@ -387,3 +388,31 @@ def test_a_guidance_that_corrects_class_shares_replaces_a_learners_own_alignment
 def test_darp_on_cifar100_is_as_its_authors_run_it() -> None:
     options = configure(recipe="table1/cifar100-cadr-g50/fixmatch+darp").guidance.options
     assert (options["every"], options["iterations"]) == (100, 20)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["train.batch_labeled=32", "train.ema=auto"],
+        ["learner.name=simmatch", "guidance.name=distribution_alignment+prg", "guidance.preceded_by.window=16"],
+        ["train.optimizer=muon", "protocol.gamma=50", "model.depth=10"],
+    ],
+)
+def test_the_options_with_which_a_run_was_configured_change_nothing_when_they_are_given_again(
+    settings: list[str],
+) -> None:
+    config = configure(dataset="cifar10", schedule="fast", iterations=3600, settings=[*settings, "train.lr=0.01"])
+    assert with_given_options(config, schedule="fast", iterations=3600, settings=settings) == config
+    assert with_given_options(config) == config
+    assert with_given_options(config, settings=["train.lr=0.01"]) == config
+
+
+def test_given_options_replace_those_of_a_run_and_nothing_else() -> None:
+    config = configure(dataset="cifar10", settings=["train.lr=0.01"])
+    other = with_given_options(config, schedule="fast", iterations=5, settings=["protocol.gamma=7"])
+    assert config.differences(other) == [
+        "protocol.gamma: 20.0 and 7.0",
+        "train.iterations: 1048576 and 5",
+        "schedule: published and fast",
+    ]

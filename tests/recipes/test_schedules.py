@@ -60,7 +60,8 @@ def test_fast_has_its_options_for_every_learner_and_data_set(dataset: str, learn
     published, fast = (configure(dataset=dataset, learner=learner, schedule=name) for name in (PUBLISHED, "fast"))
     assert fast.train.iterations == min(published.train.iterations, FAST_ITERATIONS)
     assert (fast.train.schedule, fast.train.ema) == ("linear", decay_for(fast.train.iterations))
-    optimizer = "muon" if published.train.optimizer == "sgd" else published.train.optimizer
+    uses_muon = published.train.optimizer == "sgd" and learner != "mixmatch"
+    optimizer = "muon" if uses_muon else published.train.optimizer
     assert fast.train.optimizer == optimizer
     assert fast.train.lr == FAST_BY_OPTIMIZER.get(optimizer, {"lr": published.train.lr})["lr"]
     may_change = {"schedule", "ema", "optimizer", "lr", "weight_decay", "iterations"}
@@ -90,9 +91,43 @@ def test_an_optimiser_that_the_user_chooses_keeps_its_own_learning_rate() -> Non
     assert configure(recipe=CIFAR, schedule="fast", settings=["train.optimizer=adam"]).train.lr == TrainOptions.lr
 
 
+def test_mixmatch_keeps_sgd_in_fast_as_if_the_user_had_chosen_it_and_muon_can_still_be_chosen() -> None:
+    def with_settings(*settings: str) -> RunConfig:
+        return configure(dataset="digits", learner="mixmatch", schedule="fast", settings=settings)
+
+    assert with_settings() == with_settings("train.optimizer=sgd")
+    muon = with_settings("train.optimizer=muon").train
+    assert (muon.optimizer, muon.lr, muon.weight_decay) == ("muon", 0.02, 0.025)
+
+
 def test_sgd_that_the_user_chooses_has_a_larger_learning_rate() -> None:
     config = configure(recipe=CIFAR, schedule="fast", settings=["train.optimizer=sgd"])
     assert (config.train.optimizer, config.train.lr, config.train.weight_decay) == ("sgd", 0.1, 5e-4)
+
+
+@pytest.mark.parametrize("recipe", [CIFAR, "digits/cadr-g20/fixmatch"])
+def test_muon_that_the_user_chooses_without_a_schedule_has_its_own_rates_and_nothing_else_changes(recipe: str) -> None:
+    published, muon = configure(recipe=recipe), configure(recipe=recipe, settings=["train.optimizer=muon"])
+    assert changed(published, muon) == {"optimizer": "muon", "lr": 0.02, "weight_decay": 0.025}
+    assert muon.schedule == PUBLISHED
+    assert FAST_BY_OPTIMIZER["muon"] == {"lr": 0.02, "weight_decay": 0.025}
+    for settings in (["train.optimizer=muon", "train.lr=0.01"], ["train.lr=0.01", "train.optimizer=muon"]):
+        given = configure(recipe=recipe, settings=settings).train
+        assert (given.lr, given.weight_decay) == (0.01, 0.025)
+    assert configure(recipe=recipe, settings=["train.optimizer=muon", "train.weight_decay=0"]).train.weight_decay == 0
+
+
+def test_an_optimiser_of_the_published_recipes_keeps_the_rates_of_the_recipe() -> None:
+    for recipe, optimizer in ((CIFAR, "sgd"), (CIFAR, "adam"), (CIFAR, "rmsprop"), ("tabular-digits/cadr-g20", "sgd")):
+        name = next(name for name in RECIPES if name.startswith(recipe))
+        published, other = configure(recipe=name), configure(recipe=name, settings=[f"train.optimizer={optimizer}"])
+        assert changed(published, other).keys() <= {"optimizer"}
+
+
+def test_the_weight_decay_of_a_learner_stays_with_muon_that_the_user_chooses() -> None:
+    settings = ["train.optimizer=muon"]
+    ups = configure(dataset="cifar10", learner="ups", settings=settings).train
+    assert (ups.lr, ups.weight_decay) == (0.02, 0.0)
 
 
 def test_the_weight_decay_of_a_learner_stays() -> None:

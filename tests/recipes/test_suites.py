@@ -9,10 +9,12 @@ import pytest
 
 from mnar.config import RunConfig
 from mnar.protocols import PROTOCOLS
+from mnar.protocols.pool_shape import SHAPES
 from mnar.recipes import RECIPES, configure
 from mnar.recipes.paper import PAPER
 from mnar.recipes.paper import TITLES as PAPER_TITLES
-from mnar.recipes.suites import SUITES, TITLES
+from mnar.recipes.rivals import RIVALS
+from mnar.recipes.suites import SHAPE_METHODS, SUITES, TITLES
 from mnar.run import new_run
 from mnar.run.assemble import load_data, make_split
 from mnar.run.folder import RunFolder
@@ -48,7 +50,7 @@ def test_every_setting_has_every_method_and_no_figure_of_the_paper() -> None:
 def test_a_suite_takes_no_name_from_the_paper() -> None:
     assert not SUITES.keys() & PAPER.keys()
     assert not TITLES.keys() & PAPER_TITLES.keys()
-    assert len(RECIPES) == len(SUITES) + len(PAPER)
+    assert len(RECIPES) == len(SUITES) + len(PAPER) + len(RIVALS)
 
 
 @pytest.mark.parametrize("table", ["digits", "tabular-digits"])
@@ -79,9 +81,31 @@ def test_the_methods_of_a_setting_differ_in_their_guidance_alone(table: str, lea
     ("name", "settings"),
     [
         ("digits/darp-l100-u100-reversed/fixmatch+prg", []),
+        ("shapes/digits-head-tail/fixmatch+prg", []),
         ("tabular-digits/darp-l100-u100-reversed/vime+prg", ["learner.pretraining_epochs=1"]),
     ],
 )
 def test_the_smallest_pool_is_enough_for_every_step(name: str, settings: list[str], tmp_path: Path) -> None:
     new_run(configure(recipe=name, iterations=3, settings=settings), tmp_path / "run")
     assert RunFolder(tmp_path / "run").evaluations()[-1]["step"] == 3
+
+
+def test_every_pool_shape_has_every_method_on_three_data_sets() -> None:
+    shapes = ["consistent", "uniform", "reversed", "middle", "head-tail"]
+    settings = [f"{dataset}-{shape}" for dataset in ("cifar10", "cifar100", "digits") for shape in shapes]
+    names = [name for name in SUITES if name.startswith("shapes/")]
+    assert names == [f"shapes/{setting}/{method}" for setting in settings for method in SHAPE_METHODS]
+    assert {SUITES[name].printed for name in names} == {"–"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_pool_of_a_shape_on_digits_has_exactly_its_counts_and_no_labelled_row(shape: str) -> None:
+    config = configure(recipe=f"shapes/digits-{shape.replace('_', '-')}/fixmatch+prg")
+    counts, data = PROTOCOLS["pool_shape"](10, **config.protocol.options), load_data(config)
+    rows = make_split(config, data)
+    assert isinstance(counts, Counts)
+    assert config.protocol.options["shape"] == shape
+    assert counts.labeled == (20, 14, 10, 7, 5, 3, 2, 1, 1, 1)
+    assert tuple(np.bincount(data.train_y[rows.labeled_index].numpy())) == counts.labeled
+    assert tuple(np.bincount(data.train_y[rows.unlabeled_index].numpy())) == counts.unlabeled
+    assert np.intersect1d(rows.labeled_index, rows.unlabeled_index).size == 0

@@ -33,6 +33,7 @@ def names(runs: list[Run]) -> dict[str, list[str]]:
         ({"name": "own", "num_labels": 40, "n1": 10, "gamma_u": 5.0, "m1": 5000}, "own n=40, N1=10, γ_u=5"),
         ({"name": "own", "num_labels": 40, "n1": 10, "gamma_u": None}, "own n=40, N1=10"),
         ({"name": "balanced", "num_labels": 40}, "balanced n=40"),
+        ({"name": "pool_shape", "shape": "middle", "gamma_l": 20.0, "gamma_u": None}, "pool_shape middle γ_l=20"),
         ({"name": "as_labeled", "num_labels": 400}, "n=400"),
         ({"name": "as_labeled"}, ""),
     ],

@@ -27,7 +27,12 @@ from tests.support.watching import Watching
 
 pytestmark = pytest.mark.usefixtures("without_report")
 Configure = Callable[..., RunConfig]
-HEADS = {"remixmatch": {"rotation"}, "comatch": {"projection"}, "simmatch": {"projection"}}
+HEADS = {
+    "remixmatch": {"rotation"},
+    "comatch": {"projection"},
+    "simmatch": {"projection"},
+    "acr": {"plain"},
+}
 
 
 def has_heads(learner: str) -> bool:

@@ -34,6 +34,8 @@ BARS = {
     ("comatch", "prg"): 0.60,  # 0.72
     ("simmatch", "default"): 0.60,  # 0.71
     ("simmatch", "prg"): 0.60,  # 0.74
+    ("acr", "default"): 0.65,  # 0.75
+    ("acr", "prg"): 0.65,  # 0.75
     ("ups", "default"): 0.25,  # 0.33
     ("ups", "prg"): 0.30,  # 0.42
 }

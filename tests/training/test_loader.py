@@ -88,6 +88,7 @@ def test_batch_holds_the_images_and_targets_of_its_rows() -> None:
         assert batch.u["weak"][:, 0, 0, 0].tolist() == (u_rows + 0.25).tolist()
         assert batch.u["strong"][:, 0, 0, 0].tolist() == (u_rows + 0.5).tolist()
         assert loader.unlabeled_targets[batch.u_index].tolist() == (u_rows % NUM_CLASSES).tolist()
+        assert loader.batch_targets.tolist() == (u_rows % NUM_CLASSES).tolist()
 
 
 def test_labelled_images_come_in_the_view_asked_for() -> None:

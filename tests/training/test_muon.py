@@ -307,6 +307,25 @@ def test_bfloat16_on_a_gpu_keeps_singular_values_near_one_and_directions() -> No
         assert (result.cpu() - expected).norm() < 0.03 * expected.norm()
 
 
+@pytest.mark.gpu
+@needs_cuda
+def test_vectors_on_a_gpu_move_as_on_a_cpu_although_another_kernel_moves_them() -> None:
+    torch.manual_seed(0)
+    vectors, gradients = [torch.randn(7), torch.randn(64)], [[torch.randn(7), torch.randn(64)] for _ in range(3)]
+    results = []
+    for device in ("cpu", "cuda"):
+        matrix, parameters = torch.randn(4, 6, device=device), [v.to(device, copy=True) for v in vectors]
+        optimizer = make_muon([matrix], parameters, torch.tensor(0.02, device=device))
+        for step in gradients:
+            for parameter, gradient in zip(parameters, step, strict=True):
+                parameter.grad = gradient.to(device)
+            optimizer.step()
+        results.append([p.cpu() for p in parameters])
+    for on_cpu, on_gpu, start in zip(*results, vectors, strict=True):
+        torch.testing.assert_close(on_gpu, on_cpu)
+        assert (on_cpu - start).norm() > 0.1
+
+
 def test_vectors_are_refused_with_the_remedy() -> None:
     vector = nn.Parameter(torch.zeros(5))
     with pytest.raises(ValueError, match=r"has the shape \(5,\); put vectors into a group without muon=True"):

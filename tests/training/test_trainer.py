@@ -640,7 +640,7 @@ def test_a_rehearsal_changes_nothing(trainer_of: MakeTrainer) -> None:
     assert_same(warm.state_dict(), cold.state_dict())
 
 
-@pytest.mark.parametrize("learner", ["fixmatch", "flexmatch", "simmatch", "comatch"])
+@pytest.mark.parametrize("learner", ["fixmatch", "flexmatch", "simmatch", "comatch", "acr"])
 def test_a_run_with_muon_and_without_weak_gradients_resumes_exactly(
     trainer_of: Callable[..., Trainer], learner: str
 ) -> None:

@@ -32,6 +32,11 @@ def kind_of(view: str) -> str:
     return view.rstrip("0123456789")
 
 
+def kinds_of(labeled_view: str) -> tuple[str, ...]:
+    """Return the kinds of view of the labelled samples: "both" is a weak view and a strong view of each sample."""
+    return ("weak", "strong") if labeled_view == "both" else (labeled_view,)
+
+
 def crop_and_flip(images: Tensor, uniforms: Tensor, *, padding: int, padding_mode: str, flip: bool) -> Tensor:
     """Mirror half of the images if `flip` is set, pad every image by `padding` pixels, and crop it at random.
 

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 from mnar.bench.cell import Cell, choose, first_like
+from mnar.bench.check import refused_runs
 from mnar.bench.parallel import check_reusable, num_cores, run_all
 from mnar.bench.run_result import FAILED, RunResult, in_one_line, keep_result, kept_result, note_failure, result_of
 from mnar.config import RunConfig
-from mnar.recipes import RECIPES, configure
+from mnar.recipes import RECIPES, configure, with_given_options
 from mnar.run import RunFolder
 from mnar.run.file_names import MODEL
 from mnar.run.lock import locked
@@ -74,18 +75,19 @@ class Bench:
     ) -> Bench:
         """The bench that is already in a folder, or only the recipes that `patterns` name.
 
-        Without `schedule`, `iterations` and `settings`, each run keeps the configuration in its folder.
+        Each run keeps the configuration in its folder. A run that differs from `schedule`, `iterations` or `settings`
+        is a failure, because the user has asked for another run.
         """
         trained = {name: found for name in RECIPES if (found := _seeds_in(folder / RUNS / name))}
         if not trained:
             raise FileNotFoundError(f"there is no bench in {folder}; name the folder given to `mnar bench` as --out")
         seeds = seeds or sorted(set().union(*trained.values()))
-        chosen: dict[str, Any] = {"schedule": schedule, "iterations": iterations, "data": data, "settings": settings}
-        bench = cls(folder, patterns or trained, seeds=seeds, **chosen)
-        if schedule is None and iterations is None and not settings:
-            for path in bench.configs:
-                with suppress(ValueError, FileNotFoundError):  # damaged, which `cells` reports, or not started
-                    bench.configs[path] = RunFolder(path).config()
+        chosen: dict[str, Any] = {"schedule": schedule, "iterations": iterations, "settings": settings}
+        bench = cls(folder, patterns or trained, seeds=seeds, data=data, **chosen)
+        for path in bench.configs:
+            # A run that is damaged, that has other parts or that has not started is compared with the recipe.
+            with suppress(ValueError, FileNotFoundError):
+                bench.configs[path] = with_given_options(RunFolder(path).config(), **chosen)
         return bench
 
     def run(
@@ -106,6 +108,7 @@ class Bench:
                 f"minutes is {minutes}; the time must be positive. Choose e.g. --minutes 30, or leave the option out "
                 "to train to the end"
             )
+        errors = self._refuse_runs()
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder):
             missing = {path: config for path, config in self.configs.items() if kept_result(path, config) is None}
@@ -114,6 +117,8 @@ class Bench:
                     check_reusable(path, config)
             for path in self.configs:
                 path.with_suffix(FAILED).unlink(missing_ok=True)  # the run is tried again
+            for path, error in errors.items():
+                note_failure(path, error)
             num_kept, num_all = len(self.configs) - len(missing), len(self.configs)
             new = dict(missing)  # runs without a result file
 
@@ -140,6 +145,18 @@ class Bench:
                 cells = self.cells()
                 on_change(cells)
         return cells
+
+    def _refuse_runs(self) -> dict[Path, Exception]:
+        """Leave out the runs that would fail before their first step, and return the errors.
+
+        If no run is left, raise the first error, before anything is written.
+        """
+        errors = refused_runs(self.configs)
+        if len(errors) == len(self.configs):
+            raise next(iter(errors.values()))
+        self.refused |= {path: in_one_line(error) for path, error in errors.items()}
+        self.configs = {path: config for path, config in self.configs.items() if path not in errors}
+        return errors
 
     def cells(self) -> list[Cell]:
         """All recipes with their present results. Another process may be training the runs."""

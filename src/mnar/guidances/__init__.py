@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from mnar.guidances.adello import ADELLO
 from mnar.guidances.cadr import CADR
 from mnar.guidances.cdmad import CDMAD
 from mnar.guidances.chain import Chain
@@ -29,6 +30,7 @@ GUIDANCES: dict[str, Callable[..., Guidance]] = {
     "prg_last": partial(PRG, last=True, alpha=3.0),  # alpha as in the published README
     "simpro": SimPro,
     "cdmad": CDMAD,
+    "adello": ADELLO,
 }
 
 
@@ -40,6 +42,7 @@ def class_of(make: Callable[..., Guidance]) -> type[Guidance]:
 
 
 __all__ = [
+    "ADELLO",
     "CADR",
     "CDMAD",
     "DARP",

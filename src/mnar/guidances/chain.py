@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,10 @@ class Chain(Guidance):
         for stage in self.stages:
             logits = stage.pool_logits(logits)
         return logits
+
+    def extra_loss(self, logits: Sequence[Tensor], probs: Tensor, mask: Tensor) -> Tensor | None:
+        losses = [loss for stage in self.stages if (loss := stage.extra_loss(logits, probs, mask)) is not None]
+        return torch.stack(losses).sum() if losses else None
 
     def refresh(self) -> None:
         self._of_hook["refresh"].refresh()

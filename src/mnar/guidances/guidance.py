@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,12 @@ class Guidance(nn.Module):
     generations: int = 1  # number of networks trained one after another; `relabel` is called between them
     refresh_every: int = 0  # steps between two calls of `refresh`; 0: never called
     refresh_from: float = 0.0  # share of each generation after which these calls begin (a warm-up)
+    num_steps: int = 2**20  # training steps, over all generations; run/assemble.py sets the number of the run
+    # Options of the learner in the released code of the method, e.g. {"targets": "soft"}. A run on a benchmark data set
+    # has these options if the learner offers all of them, unless the recipe or the user chooses others.
+    learner_options: ClassVar[Mapping[str, Any]] = {}
+
+    progress: Tensor
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -41,6 +47,8 @@ class Guidance(nn.Module):
         if task.num_unlabeled < 1:
             raise ValueError(f"num_unlabeled is {task.num_unlabeled}; a guidance needs at least 1 unlabelled sample")
         self.task = task
+        # The share of the current generation that is done. The learner shares its own tensor with the guidance.
+        self.register_buffer("progress", torch.zeros(()), persistent=False)
 
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
         """Rectify a batch: [n, k] class probabilities and [n] rows in the unlabelled set -> [n, k] pseudo-labels."""
@@ -70,6 +78,15 @@ class Guidance(nn.Module):
     def pool_logits(self, logits: Tensor) -> Tensor:
         """Return the logits that the unlabelled loss compares with the pseudo-labels."""
         return logits
+
+    def extra_loss(self, logits: Sequence[Tensor], probs: Tensor, mask: Tensor) -> Tensor | None:
+        """Return a further loss on the unlabelled batch, or None.
+
+        logits    [n, k] for each strong view, after `pool_logits`
+        probs     [n, k] the prediction for the weak view, not rectified
+        mask      [n] whether the pseudo-label of a sample is used in the learner's own loss
+        """
+        return None
 
     def refresh(self) -> None:
         """Work on the whole unlabelled set between two steps, without a host sync: the call may become a CUDA graph."""
@@ -110,7 +127,7 @@ class Guidance(nn.Module):
                 f"index has shape {tuple(index.shape)} and type {index.dtype}; "
                 f"expected {len(probs)} integers, the rows of the samples in the unlabelled set"
             )
-        inside = ((index >= 0) & (index < self.task.num_unlabeled)).all()
+        inside = (index.clamp(0, self.task.num_unlabeled - 1) == index).all()
         remedy = (
             f"index must lie in [0, {self.task.num_unlabeled}), the rows of the unlabelled set (Task.num_unlabeled)"
         )

@@ -52,6 +52,7 @@ class PRG(Guidance):
     events: Tensor
     usage_ring: Tensor
     batches: Tensor
+    ones: Tensor
     empty_row_share: Tensor
 
     def __init__(
@@ -92,6 +93,7 @@ class PRG(Guidance):
         self.register_buffer("events", events)
         self.register_buffer("usage_ring", torch.zeros(window, k))
         self.register_buffer("batches", torch.zeros(1, dtype=torch.int64))  # number of batches tracked so far
+        self.register_buffer("ones", torch.ones(task.batch_unlabeled), persistent=False)  # each event counts as one
         self.register_buffer("empty_row_share", torch.zeros(()), persistent=False)
 
     @torch.no_grad()
@@ -100,11 +102,13 @@ class PRG(Guidance):
         probs = probs.detach().float()  # half-precision logits can tie, and a tie may look like a transition
         label = probs.argmax(1)
         if self.last:
-            rectified = self._rectify(probs, row=self.bank[index].long())
+            before = self.bank[index].long()
+            visited = (before >= 0).unsqueeze(1)  # a sample at its first visit is not rectified
+            rectified = self._rectify(probs, before.clamp(min=0), visited)
             self._track(probs, label, index)
         else:
             self._track(probs, label, index)
-            rectified = self._rectify(probs, row=label)
+            rectified = self._rectify(probs, label)
         return rectified
 
     @property
@@ -121,12 +125,12 @@ class PRG(Guidance):
 
     def guidance_matrix(self) -> Tensor:
         """H' to the power of `steps`, [k, k]. A row is defined up to a factor, because `_rectify` normalises."""
-        walk, empty = self._one_step(torch.arange(self.task.num_classes, device=self.counts.device))
+        walk, leaving = self._one_step(torch.arange(self.task.num_classes, device=self.counts.device))
         matrix = walk
         for _ in range(self.steps - 1):
             matrix = matrix @ walk
             matrix = matrix / matrix.sum(1, keepdim=True).clamp(min=SMALLEST_SHARE)  # stays within float32
-        return torch.where(empty, 1.0, matrix) if self.empty_row_identity else matrix
+        return torch.where(leaving == 0, 1.0, matrix) if self.empty_row_identity else matrix
 
     def logs(self) -> dict[str, Tensor]:
         return {"empty_row_share": self.empty_row_share, "transitions": self.transitions.sum()}
@@ -135,7 +139,7 @@ class PRG(Guidance):
         return {"transitions": self.transitions}
 
     def _one_step(self, row: Tensor) -> tuple[Tensor, Tensor]:
-        """Return H'[row] for one step of the walk, [n, k], and whether these rows of C are empty, [n, 1].
+        """Return H'[row] for one step of the walk, [n, k], and how many transitions leave each of these rows, [n, 1].
 
         Only the given rows are computed, because k may be 1,000.
         """
@@ -145,52 +149,60 @@ class PRG(Guidance):
         walk.scatter_(1, row.unsqueeze(1), self.alpha / (self.task.num_classes - 1))  # H_ii; no second normalisation
         if self.rescale:
             walk /= self.class_usage.clamp(min=SMALLEST_SHARE)  # Eq. (sca)
-        return walk, leaving == 0
+        return walk, leaving
 
-    def _rectify(self, probs: Tensor, row: Tensor) -> Tensor:
-        visited = (row >= 0).unsqueeze(1)  # PRG^Last does not rectify a sample at its first visit
-        row = row.clamp(min=0)
-        guide, empty = self._one_step(row)
+    def _rectify(self, probs: Tensor, row: Tensor, visited: Tensor | None = None) -> Tensor:
+        """Rectify the predictions with these rows of H', where `visited` [n, 1] is true; None: everywhere."""
+        guide, leaving = self._one_step(row)
         if self.steps > 1:
             guide = self.guidance_matrix()[row]
-        empty &= visited
-        self.empty_row_share.copy_(empty.float().mean())
 
         rectified = guide * probs  # Eq. (de3)
         mass = rectified.sum(1, keepdim=True)
         rectified /= mass
-        guided = visited & (mass > 0) & (mass < math.inf)
+        guided = (mass > 0) & (mass < math.inf)
+        if visited is not None:
+            guided &= visited
         if self.empty_row_identity:
-            guided &= ~empty
+            guided &= leaving > 0
+
+        empty = leaving.eq_(0)  # 1.0 or 0.0
+        if visited is not None:
+            empty *= visited
+        torch.mean(empty, dim=(0, 1), out=self.empty_row_share)
         return torch.where(guided, rectified, probs)
 
     def _track(self, probs: Tensor, label: Tensor, index: Tensor) -> None:
         """Count the transitions of this batch, and remove those of the batch that leaves the window.  Eq. (track)"""
         label, index = distributed.gather(label), distributed.gather(index)
         if self.soft_usage:
-            usage = distributed.gather(probs.mean(0, keepdim=True)).mean(0)
+            usage = distributed.mean(probs.mean(0))
         else:
             usage = F.one_hot(label, self.task.num_classes).sum(0).float()  # `class_usage` normalises the scale
 
         # A sample may occur more than once in the batch. A stable sort by sample makes its visits neighbours and keeps
         # their order. The class before a visit is then that of the left neighbour, or the class in the bank for the
         # first visit in this batch. The result is that of a sequential loop over the batch. A GPU sorts int32 in about
-        # half the time of int64.
+        # half the time of int64. The lines below work in place where they can, because each operation is one kernel,
+        # which takes about 2 µs on a GPU, however little it computes.
         order = index.to(torch.int32).argsort(stable=True)
         index, label = index[order], label[order].to(torch.int32)
-        same = index[1:] == index[:-1]
-        again, final = F.pad(same, (1, 0)), ~F.pad(same, (0, 1))  # is there an earlier visit? is it the last one?
-        come_from = torch.where(again, label.roll(1), self.bank[index])
-        moved = (come_from >= 0) & (come_from != label)
-        event = torch.where(moved, come_from * self.task.num_classes + label, self.nowhere)
+        is_again = index[1:] == index[:-1]  # whether a visit, from the second on, has the sample of its left neighbour
+        come_from = self.bank[index]
+        torch.where(is_again, label[:-1], come_from[1:], out=come_from[1:])
+        stayed = (come_from < 0) | (come_from == label)
+        event = torch.add(label, come_from, alpha=self.task.num_classes).masked_fill_(stayed, self.nowhere)
+        if len(event) < len(self.ones):
+            event = F.pad(event, (0, len(self.ones) - len(event)), value=self.nowhere)
 
-        self.bank[torch.where(final, index, self.task.num_unlabeled)] = torch.where(final, label, -1)
+        # The last visit of a sample writes its class to the bank. The other visits write -1 to the extra row.
+        index[:-1].masked_fill_(is_again, self.task.num_unlabeled)
+        label[:-1].masked_fill_(is_again, -1)
+        self.bank[index] = label
 
         slot = self.batches.remainder(self.window)
-        event = F.pad(event, (0, self.events.shape[1] - len(event)), value=self.nowhere)
         expired = self.events[slot].squeeze(0)
-        one = torch.ones_like(event, dtype=self.counts.dtype)
-        self.counts.scatter_add_(0, expired.long(), -one).scatter_add_(0, event.long(), one)
+        self.counts.index_add_(0, expired, self.ones, alpha=-1).index_add_(0, event, self.ones)
         self.events[slot] = event
         self.usage_ring[slot] = usage.nan_to_num()  # a NaN in one batch must not make L NaN for a whole window
         self.batches += 1

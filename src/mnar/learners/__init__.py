@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mnar.learners.acr import ACR
 from mnar.learners.comatch import CoMatch
 from mnar.learners.fixmatch import FixMatch
 from mnar.learners.flexmatch import FlexMatch
@@ -28,12 +29,14 @@ LEARNERS: dict[str, type[Learner]] = {
     "flexmatch": FlexMatch,
     "comatch": CoMatch,
     "simmatch": SimMatch,
+    "acr": ACR,
     "ups": UPS,
     "vime_self": VimeSelf,
     "vime": Vime,
 }
 
 __all__ = [
+    "ACR",
     "LEARNERS",
     "UPS",
     "CoMatch",

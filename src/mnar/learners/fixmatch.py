@@ -8,12 +8,18 @@ predicted class becomes the label of the strong view of the same image.
               rectified         `probs` after the guidance; mask and label are computed from it
     tau       threshold         lowest confidence of a pseudo-label that is used
     lambda_u  unlabeled_weight  weight of the unlabelled loss
+              targets           "hard": the predicted class is the label of the strong view; "soft": all of `rectified`
+              strong_views      number of strong views of each unlabelled image
+              labeled_strong    whether the labelled loss also trains a strong view of each labelled image
               weak_gradient     whether the backward pass includes the weak views, which influence the other images
                                 through batch norm
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -25,8 +31,8 @@ from mnar.types import Batch, Step, Task
 
 class FixMatch(Learner):
     paper = "Sohn et al., NeurIPS 2020"
-    views = ("weak", "strong")
-    hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
+    views: tuple[str, ...] = ("weak", "strong")  # with one strong view
+    hooks = Learner.hooks | {"supervised", "threshold", "pool_logits", "extra_loss"}
 
     def __init__(
         self,
@@ -35,19 +41,27 @@ class FixMatch(Learner):
         *,
         threshold: float = 0.95,
         unlabeled_weight: float = 1.0,
+        targets: Literal["hard", "soft"] = "hard",
+        strong_views: int = 1,
+        labeled_strong: bool = False,
         weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
         self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
         check_shares(threshold=threshold)
         check_weights(unlabeled_weight=unlabeled_weight)
-        self.threshold, self.unlabeled_weight = threshold, unlabeled_weight
+        if targets not in ("hard", "soft"):
+            raise ValueError(f"unknown targets {targets!r}; choose from ['hard', 'soft']")
+        if strong_views < 1:
+            raise ValueError(f"strong_views is {strong_views}; FixMatch trains strong views. Choose 1 or more")
+        self.threshold, self.unlabeled_weight, self.has_soft_targets = threshold, unlabeled_weight, targets == "soft"
+        self.labeled_view = "both" if labeled_strong else "weak"
+        self.views = ("weak", "strong", *(f"strong{number}" for number in range(2, strong_views + 1)))
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
-        weak, strong = batch.u["weak"], batch.u["strong"]
-        images = batch.x, weak, strong
+        images = batch.x, *(batch.u[view] for view in self.views)
         logits = model(self.together(*images)).float()
-        logits_x, logits_weak, logits_strong = self.apart(logits, *images)
+        logits_x, logits_weak, *logits_strong = self.apart(logits, *images)
         labeled = self.guidance.supervised(logits_x, batch.y, logits_weak)  # Eq. 3
 
         probs = logits_weak.detach().softmax(1)
@@ -57,12 +71,19 @@ class FixMatch(Learner):
         self.note_pseudo_labels(target, mask)
 
         # The mean is over the whole batch, so that few confident samples give a small loss and not a noisy one.
-        logits_strong = self.guidance.pool_logits(logits_strong)
-        unlabeled = (mask * F.cross_entropy(logits_strong, target, reduction="none")).mean()  # Eq. 4
-        loss = labeled + self.unlabeled_weight * unlabeled
+        target = rectified if self.has_soft_targets else target
+        logits_strong = [self.guidance.pool_logits(logits) for logits in logits_strong]
+        of_views = [(mask * F.cross_entropy(logits, target, reduction="none")).mean() for logits in logits_strong]
+        unlabeled = of_views[0] if len(of_views) == 1 else torch.stack(of_views).mean()  # Eq. 4
+        weighted = unlabeled if self.unlabeled_weight == 1 else self.unlabeled_weight * unlabeled  # 2 kernels less
+        loss = labeled + weighted
         logs = {
             "loss/labeled": labeled.detach(),
             "loss/unlabeled": unlabeled.detach(),
             "mask_rate": mask.float().mean(),
         }
+        extra = self.guidance.extra_loss(logits_strong, probs, mask)
+        if extra is not None:
+            loss = loss + extra
+            logs["loss/extra"] = extra.detach()
         return Step(loss, logs)

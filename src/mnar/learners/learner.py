@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ HOOKS = {
     "supervised": "changes the labelled loss",
     "threshold": "changes the threshold of each class",
     "pool_logits": "changes the logits that pseudo-labels are compared with",
+    "extra_loss": "adds a loss on the unlabelled batch",
 }
 
 
@@ -37,8 +38,8 @@ class Learner(nn.Module):
     paper: ClassVar[str]
     # The views of the unlabelled batch that the learner reads, e.g. ("weak", "strong").
     views: tuple[str, ...]
-    # The view of the labelled batch that the learner reads.
-    labeled_view: ClassVar[str] = "weak"
+    # The view of the labelled batch that the learner reads; "both" is a weak view and a strong view of each sample.
+    labeled_view: str = "weak"
     # The kinds of data that the learner can be trained on: "images", "tables" or both.
     suits: ClassVar[tuple[str, ...]] = ("images",)
     # mu: the number of unlabelled samples per labelled sample, if the user does not set train.batch_unlabeled.
@@ -72,6 +73,7 @@ class Learner(nn.Module):
     weak_gradient: bool = True
 
     pseudo_labels: Tensor
+    not_used: Tensor
     progress: Tensor
 
     def __init__(self, task: Task, guidance: Guidance) -> None:
@@ -92,11 +94,26 @@ class Learner(nn.Module):
         # the log reads this buffer.
         no_pseudo_labels = torch.full((task.batch_unlabeled,), -1)
         self.register_buffer("pseudo_labels", no_pseudo_labels, persistent=False)
+        # A constant on the device. Where a number is given instead, a GPU needs one more kernel to write it to memory.
+        self.register_buffer("not_used", torch.tensor(-1), persistent=False)
         # The share of the current generation that is done, by which loss weights ramp up. With one generation, this is
         # the share of the whole training. The loop sets it before each step.
         self.register_buffer("progress", torch.zeros(()), persistent=False)
+        self._share_progress()
         # The teacher is in a tuple, so that PyTorch does not make its weights part of the learner's state.
         self._teacher: tuple[nn.Module, ...] = ()
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        """Move the buffers, as `nn.Module` does, and share `progress` again, because the guidance then has a copy."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._share_progress()
+        return self
+
+    def _share_progress(self) -> None:
+        """Let the guidance and its stages read the tensor that the loop sets before each step."""
+        for part in self.guidance.modules():
+            if isinstance(part, Guidance):
+                part.progress = self.progress
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         """Return the loss of a batch and the values to log. `model` maps samples to logits."""
@@ -105,7 +122,8 @@ class Learner(nn.Module):
     @property
     def forward_size(self) -> int:
         """The number of samples in the largest forward pass of a step."""
-        return self.task.batch_labeled + len(self.views) * self.task.batch_unlabeled
+        num_labeled = self.task.batch_labeled * (2 if self.labeled_view == "both" else 1)
+        return num_labeled + len(self.views) * self.task.batch_unlabeled
 
     def together(self, x: Tensor, weak: Tensor, *strong: Tensor) -> Samples:
         """Join the images of a step for one forward pass, so that batch norm sees all of them, as in published code.
@@ -165,5 +183,6 @@ class Learner(nn.Module):
         target  [n] the class of each pseudo-label
         mask    [n] whether the pseudo-label was used in the loss
         """
-        self.pseudo_labels.fill_(-1)
-        self.pseudo_labels[: len(target)] = torch.where(mask, target, -1)
+        batch, rest = self.pseudo_labels[: len(target)], self.pseudo_labels[len(target) :]
+        torch.where(mask, target, self.not_used, out=batch)
+        rest.fill_(-1)

@@ -75,8 +75,9 @@ class BatchNormLeakyReLU(nn.BatchNorm2d):
         # This import is not at the top of the file, since only installations for a GPU have Triton.
         from mnar.models.fused_norm import add_norm_leaky_relu
 
+        running = (self.running_mean, self.running_var, self.num_batches_tracked)
         return add_norm_leaky_relu(
-            *(x, skip, self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked),
+            *(x, skip, self.weight, self.bias, *(running if self.track_running_stats else (None, None, None))),
             momentum=self.momentum,
             eps=self.eps,
             slope=self.slope,
@@ -91,13 +92,17 @@ def _are_alike(x: Samples, y: Samples) -> bool:
 
 @contextmanager
 def statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Keep the running statistics of batch norm unchanged during forward passes in training mode."""
+    """Keep the running statistics of batch norm unchanged during forward passes in training mode.
+
+    The norms still normalise by the statistics of the batch. They do not touch the running statistics at all, because
+    an update with momentum 0 would make them NaN after an overflow and would still count the batch.
+    """
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
+    tracking = [norm.track_running_stats for norm in norms]
     for norm in norms:
-        norm.momentum = 0.0
+        norm.track_running_stats = False
     try:
         yield
     finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
+        for norm, tracks in zip(norms, tracking, strict=True):
+            norm.track_running_stats = tracks

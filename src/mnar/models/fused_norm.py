@@ -78,9 +78,9 @@ def add_norm_leaky_relu(
     skip: Samples | None,
     weight: Tensor,
     bias: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    num_batches_tracked: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    num_batches_tracked: Tensor | None,
     *,
     momentum: float,
     eps: float,
@@ -89,7 +89,7 @@ def add_norm_leaky_relu(
     """Return the sum x + skip and the normalised and activated sum. Update the running statistics in place.
 
     x and skip are channels-last and have the same shape and type. All other tensors are float32, except
-    num_batches_tracked. If skip is None, the sum is x.
+    num_batches_tracked. If skip is None, the sum is x. If the running statistics are None, none are updated.
     """
     norm = (weight, bias, running_mean, running_var, num_batches_tracked, momentum, eps, slope)
     if isinstance(x, Tensor):
@@ -109,9 +109,9 @@ class _AddNormLeakyReLU(torch.autograd.Function):
         observed_skip: Tensor | None,
         weight: Tensor,
         bias: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
-        num_batches_tracked: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        num_batches_tracked: Tensor | None,
         momentum: float,
         eps: float,
         slope: float,
@@ -132,6 +132,7 @@ class _AddNormLeakyReLU(torch.autograd.Function):
         )
         kernels.combine_moments[tiling.combine_grid](
             *(partial, mean, rstd, running_mean, running_var, num_batches_tracked, momentum, eps),
+            HAS_RUNNING=running_mean is not None,
             **tiling.combine_sizes,
         )
         kernels.normalise[tiling.apply_grid](total, activated, mean, rstd, weight, bias, slope, **tiling.apply_sizes)

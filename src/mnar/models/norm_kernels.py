@@ -69,9 +69,10 @@ def combine_moments(
     num_rows,
     chunk_rows,
     num_chunks,
+    HAS_RUNNING: tl.constexpr,
     BLOCK_CHUNKS: tl.constexpr,
 ):
-    """Combine the moments of all programs for one channel (Chan et al., 1979), and update the running statistics."""
+    """Combine the moments of all programs for one channel (Chan et al., 1979). Update running statistics, if any."""
     channel = tl.program_id(0)
     means = _partial_of(partial, 0, channel, num_chunks, BLOCK_CHUNKS)
     spreads = _partial_of(partial, 1, channel, num_chunks, BLOCK_CHUNKS)
@@ -83,12 +84,13 @@ def combine_moments(
 
     tl.store(mean + channel, batch_mean)
     tl.store(rstd + channel, 1.0 / tl.sqrt(spread / num_rows + eps))
-    old_mean = tl.load(running_mean + channel)
-    old_var = tl.load(running_var + channel)
-    tl.store(running_mean + channel, old_mean + momentum * (batch_mean - old_mean))
-    tl.store(running_var + channel, old_var + momentum * (spread / (num_rows - 1) - old_var))
-    if channel == 0:
-        tl.store(num_batches_tracked, tl.load(num_batches_tracked) + 1)
+    if HAS_RUNNING:
+        old_mean = tl.load(running_mean + channel)
+        old_var = tl.load(running_var + channel)
+        tl.store(running_mean + channel, old_mean + momentum * (batch_mean - old_mean))
+        tl.store(running_var + channel, old_var + momentum * (spread / (num_rows - 1) - old_var))
+        if channel == 0:
+            tl.store(num_batches_tracked, tl.load(num_batches_tracked) + 1)
 
 
 @triton.jit

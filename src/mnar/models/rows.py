@@ -67,11 +67,13 @@ def normalised(norm: nn.modules.batchnorm._BatchNorm, x: Rows) -> Rows:
         y = each(lambda part: _with_running_statistics(norm, part), x)
         assert isinstance(y, Rows)
         return y
-    assert norm.num_batches_tracked is not None
+    running_mean, running_var = None, None
+    if norm.track_running_stats:
+        assert norm.num_batches_tracked is not None
+        norm.num_batches_tracked.add_(1)
+        running_mean, running_var = norm.running_mean, norm.running_var
     assert norm.momentum is not None
-    norm.num_batches_tracked.add_(1)
-    statistics = (norm.running_mean, norm.running_var, norm.momentum, norm.eps)
-    return Rows(*_Normalise.apply(*x, norm.weight, norm.bias, *statistics))
+    return Rows(*_Normalise.apply(*x, norm.weight, norm.bias, running_mean, running_var, norm.momentum, norm.eps))
 
 
 def _with_running_statistics(norm: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
@@ -87,8 +89,8 @@ class _Normalise(torch.autograd.Function):
         observed: Tensor,
         weight: Tensor,
         bias: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
         momentum: float,
         eps: float,
     ) -> tuple[Tensor, Tensor]:

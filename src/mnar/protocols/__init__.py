@@ -7,6 +7,7 @@ from mnar.protocols.balanced import balanced
 from mnar.protocols.cadr import cadr
 from mnar.protocols.darp import darp
 from mnar.protocols.own import own
+from mnar.protocols.pool_shape import pool_shape
 from mnar.protocols.split import hold_out, split
 from mnar.types import Counts, LabelBudget
 
@@ -15,7 +16,8 @@ PROTOCOLS: dict[str, Callable[..., Counts | LabelBudget | None]] = {
     "own": own,
     "darp": darp,
     "balanced": balanced,
+    "pool_shape": pool_shape,
     "as_labeled": as_labeled,
 }
 
-__all__ = ["PROTOCOLS", "as_labeled", "balanced", "cadr", "darp", "hold_out", "own", "split"]
+__all__ = ["PROTOCOLS", "as_labeled", "balanced", "cadr", "darp", "hold_out", "own", "pool_shape", "split"]

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from mnar.datasets.labels import class_labels
-from mnar.types import Counts, LabelBudget, Split
+from mnar.types import Counts, ExactCounts, LabelBudget, Split
 
 
 def split(
@@ -20,8 +20,9 @@ def split(
     """Draw the labelled rows of each class, and then the unlabelled rows from the remaining rows of the class.
 
     targets          class of each row; -1 means that the label is missing, -2 that the row is not used at all
-    counts           class counts to draw; a LabelBudget keeps so many of the labels that exist, and None keeps all of
-                     them
+    counts           class counts to draw; unlabelled counts are reduced to the remaining rows of a class, and for
+                     ExactCounts too few rows are an error; a LabelBudget keeps so many of the labels that exist, and
+                     None keeps all of them
     seed             seed of the draw
     include_labeled  whether the labelled rows are also part of the unlabelled data, as in the published code
     """
@@ -49,6 +50,9 @@ def split(
                 "request fewer labels, or as many classes as the data have"
             )
 
+    if isinstance(counts, ExactCounts) and counts.unlabeled is not None:
+        _check_pool(counts.labeled, counts.unlabeled, held)
+
     rng = np.random.default_rng(seed)
     members = np.split(np.argsort(labels, kind="stable"), np.cumsum(held)[:-1])
     # All labelled rows are drawn first, so that they do not depend on the unlabelled counts.
@@ -62,6 +66,19 @@ def split(
     if include_labeled:
         unlabeled = unlabeled + labeled
     return Split(_sorted_rows(labeled), _sorted_rows(unlabeled))
+
+
+def _check_pool(labeled: tuple[int, ...], unlabeled: tuple[int, ...], held: npt.NDArray[np.intp]) -> None:
+    """Refuse unlabelled counts that exceed the remaining samples of a class."""
+    remaining = held - labeled
+    missing = unlabeled - remaining
+    c = int(missing.argmax())
+    if missing[c] > 0:
+        raise ValueError(
+            f"class {c} was asked for {unlabeled[c]} unlabelled samples, but {remaining[c]} remain: the class holds "
+            f"{held[c]} samples, of which {labeled[c]} are labelled. With fewer samples the pool would have another "
+            "shape; request a smaller pool with --set protocol.m1, or fewer labels with --set protocol.n1"
+        )
 
 
 def _as_labeled(

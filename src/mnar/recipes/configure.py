@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mnar.config import OWN_DATA, PUBLISHED, RunConfig, default_guidance_of, parse_setting
+from mnar.config import (
+    OWN_DATA,
+    PUBLISHED,
+    RunConfig,
+    default_guidance_of,
+    guidance_chain,
+    options_of,
+    parse_setting,
+)
 from mnar.datasets import DATASETS
 from mnar.guidances import GUIDANCES, NoGuidance, class_of
 from mnar.learners import LEARNERS
@@ -69,21 +77,31 @@ def configure(
     config = _merge(_merge(config, cell), chosen)
     config = _with_protocol_sizes(config)
     config = _with_guidance(config, named={**cell, **chosen})
+    config = _with_options_of_guidance(config)
     config = _with_schedule(config, PUBLISHED if schedule is None else schedule, parsed)
     if data is not None:
         # An absolute path, so that --resume works from any folder.
         config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})
-    if iterations is not None:
-        config = _merge(config, {"train": {"iterations": iterations}})
     if seed is not None:
         config["seed"] = seed
-    for section, option, value in parsed:
-        if option != "name":
-            config = _merge(config, {section: _nested(option, value)})
+    config = _with_given(config, iterations, parsed)
     config = _with_unlabeled_batch_size(config)
     if encoder := config["learner"].get("encoder"):
         config = _merge(config, {"learner": {"encoder": str(Path(encoder).resolve())}})
     return RunConfig.from_dict(config)
+
+
+def with_given_options(
+    config: RunConfig, *, schedule: str | None = None, iterations: int | None = None, settings: Iterable[str] = ()
+) -> RunConfig:
+    """Return the configuration of a run with the options that the user gave, and with the run's own values elsewhere.
+
+    A run has the options that the user gave if nothing changes (`RunConfig.differences`).
+    """
+    parsed = [parse_setting(setting) for setting in settings]
+    given: Sections = {} if schedule is None else {"schedule": schedule}
+    given |= {section: _section_from_name(section, str(name)) for section, option, name in parsed if option == "name"}
+    return RunConfig.from_dict(_with_given(_merge(config.to_dict(), given), iterations, parsed))
 
 
 def _section_from_name(section: str, name: str) -> Sections:
@@ -129,6 +147,22 @@ def _with_guidance(config: Sections, *, named: Mapping[str, Any]) -> Sections:
     return {**config, "guidance": _with_options_of(learner, config["dataset"]["name"], guidance)}
 
 
+def _with_options_of_guidance(config: Sections) -> Sections:
+    """Set the options of the learner that the released code of a guidance has, unless the recipe has others.
+
+    The defaults for own data were measured without these options.
+    """
+    if config["dataset"]["name"] == OWN_DATA:
+        return config
+    learner = LEARNERS.get(config["learner"]["name"])
+    offered = options_of("learner", learner) if learner is not None else {}
+    for part in guidance_chain(config["guidance"]):
+        options = class_of(GUIDANCES.get(part["name"], NoGuidance)).learner_options
+        if options.keys() <= offered.keys():  # a part of them could do harm, such as a threshold of 0 for hard targets
+            config = _merge(config, {"learner": {**options, **config["learner"]}})
+    return config
+
+
 def _aligns(guidance: Sections) -> bool:
     make = GUIDANCES.get(guidance["name"], NoGuidance)
     options = {**getattr(make, "keywords", {}), **guidance}
@@ -154,7 +188,7 @@ def _with_schedule(config: Sections, name: str, parsed: Iterable[tuple[str, str,
     chosen = [value for section, option, value in parsed if (section, option) == ("train", "optimizer")]
     changed = schedule_sections(name, config, chosen[-1] if chosen else None)
     if name == PUBLISHED:
-        return config
+        return _merge(config, changed)
     if config["dataset"]["name"] == OWN_DATA:
         raise ValueError(
             f"the schedule {name!r} replaces that of a published recipe, which your own data do not have: their length "
@@ -162,6 +196,16 @@ def _with_schedule(config: Sections, name: str, parsed: Iterable[tuple[str, str,
             "train.schedule=linear"
         )
     return {**_merge(config, changed), "schedule": name}
+
+
+def _with_given(config: Sections, iterations: int | None, parsed: Iterable[tuple[str, str, Any]]) -> Sections:
+    """Set --iterations and the --set options, except the names of parts."""
+    if iterations is not None:
+        config = _merge(config, {"train": {"iterations": iterations}})
+    for section, option, value in parsed:
+        if option != "name":
+            config = _merge(config, {section: _nested(option, value)})
+    return config
 
 
 def _with_unlabeled_batch_size(config: Sections) -> Sections:

@@ -1,10 +1,12 @@
 """Recipes that the paper does not have.
 
-Two suites run every protocol on a small scale. A third one has human labels that are really missing not at random.
+Two suites run every protocol on a small scale. A third one has human labels that are really missing not at random, and
+a fourth one the five pool shapes of the literature.
 """
 
 from __future__ import annotations
 
+from mnar.protocols.pool_shape import SHAPES
 from mnar.recipes.defaults import DATASET_DEFAULTS
 from mnar.recipes.printed_table import Column, balanced, cadr, darp, own, recipes_of
 from mnar.recipes.recipe import Recipe
@@ -13,7 +15,20 @@ TITLES: dict[str, str] = {
     "digits": "Every protocol on a small scale: digits as images",
     "tabular-digits": "Every protocol on a small scale: digits as a table",
     "agreement": "CIFAR with human labels, kept where the annotators agree",
+    "shapes": "The five pool shapes: long-tailed labels, and a pool with another class distribution",
 }
+# The methods that are compared on the pool shapes, LEARNER or LEARNER+GUIDANCE.
+SHAPE_METHODS = (
+    "fixmatch",
+    "fixmatch+cadr",
+    "fixmatch+distribution_alignment",
+    "fixmatch+simpro",
+    "fixmatch+cdmad",
+    "fixmatch+adello",
+    "acr",
+    "fixmatch+prg",
+    "fixmatch+prg_last",
+)
 
 
 def _small(table: str, dataset: str, methods: tuple[str, ...]) -> dict[str, Recipe]:
@@ -34,6 +49,22 @@ def _agreement() -> dict[str, Recipe]:
     return _without_figures("agreement", columns, methods)
 
 
+def _pool_shapes() -> dict[str, Recipe]:
+    """Return recipes for the five pool shapes; sizes and imbalance are the defaults of each data set.
+
+    The labelled images are not part of the pool, as in SimPro's code. Otherwise the pool would have another shape:
+    reversed, the first class of CIFAR-10 would have 540 images instead of 40.
+    """
+    columns = [
+        Column(f"{dataset}-{shape.replace('_', '-')}", dataset, {"name": "pool_shape", "shape": shape})
+        for dataset in ("cifar10", "cifar100", "digits")
+        for shape in SHAPES
+    ]
+    recipes = _without_figures("shapes", columns, SHAPE_METHODS)
+    only_additional = {"split": {"include_labeled": False}}
+    return {name: recipe._replace(sections={**recipe.sections, **only_additional}) for name, recipe in recipes.items()}
+
+
 def _without_figures(table: str, columns: list[Column], methods: tuple[str, ...]) -> dict[str, Recipe]:
     """Return every method in every column, without figures of a paper."""
     return recipes_of(table, columns, "\n".join(f"{method} {'? ' * len(columns)}" for method in methods))
@@ -43,4 +74,5 @@ SUITES: dict[str, Recipe] = {
     **_small("digits", "digits", ("fixmatch", "fixmatch+cadr", "fixmatch+prg", "fixmatch+prg_last")),
     **_small("tabular-digits", "digits_tabular", ("vime", "vime+prg", "vime+prg_last")),
     **_agreement(),
+    **_pool_shapes(),
 }

@@ -1,16 +1,16 @@
-"""The tables of all recipes: those of the paper, and the suites of this project."""
+"""The tables of all recipes: those of the paper, the suites of this project, and newer methods."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
 
-from mnar.recipes import paper, suites
+from mnar.recipes import paper, rivals, suites
 from mnar.recipes.recipe import Recipe
 
-RECIPES: dict[str, Recipe] = {**paper.PAPER, **suites.SUITES}
+RECIPES: dict[str, Recipe] = {**paper.PAPER, **suites.SUITES, **rivals.RIVALS}
 # Title of each table; the key is the first part of a recipe's name.
-TITLES: dict[str, str] = {**paper.TITLES, **suites.TITLES}
+TITLES: dict[str, str] = {**paper.TITLES, **suites.TITLES, **rivals.TITLES}
 
 
 def no_recipe(name: str, known: Sequence[str]) -> ValueError:

@@ -26,6 +26,7 @@ PROTOCOL_OPTIONS = {
     "own": ("num_labels", "n1", "gamma_u"),
     "darp": ("gamma_l", "gamma_u"),
     "balanced": ("num_labels", "gamma_u"),
+    "pool_shape": ("gamma_l", "gamma_u"),
     "as_labeled": ("num_labels",),
 }
 
@@ -114,6 +115,7 @@ def protocol_name(run: Run) -> str:
     protocol = run.config["protocol"]
     options = [name for name in PROTOCOL_OPTIONS.get(protocol["name"], ()) if protocol.get(name) is not None]
     named = [] if protocol["name"] == "as_labeled" else [protocol["name"]]
+    named += [protocol["shape"]] if "shape" in protocol else []
     named += [", ".join(f"{SYMBOLS[name]}={_written(protocol[name])}" for name in options)] if options else []
     return " ".join([*named, "reversed"] if protocol.get("reverse") else named)
 

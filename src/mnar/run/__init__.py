@@ -9,13 +9,22 @@ from mnar.run.assemble import load_data, make_split, make_trainer
 from mnar.run.folder import RunFolder
 from mnar.run.reader import Run, find_runs, read_run, read_runs
 from mnar.run.recorder import Display
-from mnar.run.runner import check_new_folder, default_folder, evaluate_run, new_run, resume_run, trained_network
+from mnar.run.runner import (
+    check_new_folder,
+    check_run,
+    default_folder,
+    evaluate_run,
+    new_run,
+    resume_run,
+    trained_network,
+)
 
 __all__ = [
     "Display",
     "Run",
     "RunFolder",
     "check_new_folder",
+    "check_run",
     "default_folder",
     "evaluate_run",
     "find_runs",

@@ -112,6 +112,7 @@ def make_guidance(config: RunConfig, data: DataSet, rows: Split, task: Task) -> 
         if options.get("target") == "oracle":  # the only option that looks at the true classes of the pool
             options["target"] = _true_class_counts(data, rows)
         stages.append(GUIDANCES[part.name](task, **options))
+        stages[-1].num_steps = config.train.iterations
     guidance = stages[0] if len(stages) == 1 else Chain(*stages)
     augment = make_augment(config, data)
     guidance.prepare(data.train_x[:NUM_CHECKED], lambda x: augment(x, "id"))

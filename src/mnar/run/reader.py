@@ -21,7 +21,14 @@ from mnar.run.folder import Environment, Evaluation, RunFolder, SplitRecord
 TASK_SECTIONS = ("dataset", "protocol", "split")
 
 # Options that runs of earlier versions do not have, with the values that these runs used.
-ADDED_OPTIONS = {"train.batch_stages": [1.0], "train.labeled_view": "auto", "learner.weak_gradient": True}
+ADDED_OPTIONS = {
+    "train.batch_stages": [1.0],
+    "train.labeled_view": "auto",
+    "learner.weak_gradient": True,
+    "learner.targets": "hard",
+    "learner.strong_views": 1,
+    "learner.labeled_strong": False,
+}
 
 Floats = npt.NDArray[np.float64]
 

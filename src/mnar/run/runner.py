@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mnar.atomic_write import check_writable
-from mnar.augment import kind_of
+from mnar.augment import kind_of, kinds_of
 from mnar.config import OWN_DATA, PUBLISHED, RunConfig
 from mnar.run import checkpoint
 from mnar.run.assemble import (
@@ -64,6 +64,11 @@ def check_new_folder(folder: Path) -> None:
     check_writable(folder / CONFIG)
 
 
+def check_run(config: RunConfig, data: DataSet) -> None:
+    """Raise the error with which `new_run` would refuse this configuration; train and write nothing."""
+    _checked(config, data)
+
+
 def new_run(
     config: RunConfig,
     folder: Path,
@@ -82,10 +87,7 @@ def new_run(
     check_new_folder(folder)
     # Every check of the input happens here, before anything is written.
     data = load_data(config) if data is None else data
-    rows = make_split(config, data)
-    trainer = make_trainer(config, data, rows)
-    _check_views(config, data, rows, trainer)
-    _load_encoder(trainer, config.learner.options.get("encoder"))
+    rows, trainer = _checked(config, data)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         _refuse_used(folder)  # another process may have started a run here in the meantime
@@ -200,9 +202,18 @@ def _refuse_used(folder: Path) -> None:
         raise FileExistsError(f"{folder} exists and is not an empty folder; choose another --out")
 
 
+def _checked(config: RunConfig, data: DataSet) -> tuple[Split, Trainer]:
+    """Choose the rows and build the trainer of a new run. Parts and data that do not suit each other are refused."""
+    rows = make_split(config, data)
+    trainer = make_trainer(config, data, rows)
+    _check_views(config, data, rows, trainer)
+    _load_encoder(trainer, config.learner.options.get("encoder"))
+    return rows, trainer
+
+
 def _check_views(config: RunConfig, data: DataSet, rows: Split, trainer: Trainer) -> None:
     """Make every view of a few samples, so that unsuitable data are refused now and not in the first step."""
-    names = {"id", trainer.loader.labeled_view, *trainer.learner.views}
+    names = {"id", *kinds_of(trainer.loader.labeled_view), *trainer.learner.views}
     augment = make_augment(config, data, rows if "marginal" in names else None)
     with torch.random.fork_rng(devices=[]):
         views = {name: augment(data.train_x[:NUM_CHECKED], kind_of(name)) for name in names}

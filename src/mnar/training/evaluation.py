@@ -41,8 +41,8 @@ def count_pairs(rows: Tensor, columns: Tensor, num_rows: int, num_columns: int) 
 
 def add_pairs(counts: Tensor, rows: Tensor, columns: Tensor) -> None:
     """Add each (row, column) pair to `counts` in place, without a host sync."""
-    cells = rows * counts.shape[1] + columns
-    counts.view(-1).scatter_add_(0, cells, torch.ones_like(cells, dtype=counts.dtype))
+    cells = torch.add(columns, rows, alpha=counts.shape[1])
+    counts.view(-1).scatter_(0, cells, 1, reduce="add")
 
 
 def pseudo_label_scores(confusion: Tensor) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mnar import distributed
-from mnar.augment import kind_of
+from mnar.augment import kind_of, kinds_of
 from mnar.training.stages import Stage
 from mnar.types import Batch, DataSet, Selection, Split
 
@@ -85,13 +85,13 @@ class Loader:
             self.unlabeled_targets = torch.full_like(self.unlabeled_targets, -1)
         # The share of this process; `make_trainer` does not allow several processes yet.
         self._local = slice(distributed.rank(), None, distributed.world_size())
-        # A CUDA graph reads the indices from fixed addresses, which a smaller batch fills in part.
-        sizes = [len(range(size)[self._local]) for size in (batch_labeled, batch_unlabeled)]
-        self._index_buffers = [torch.zeros(size, dtype=torch.int64, device=device) for size in sizes]
-        self._x_index, self._u_index = self._index_buffers
+        num_x, num_u = self._local_sizes(batch_labeled, batch_unlabeled)
+        # A CUDA graph reads the draw of a step from a fixed address. A smaller batch fills the buffer in part.
+        self._buffer = torch.zeros(3 * (num_x + num_u), dtype=torch.int64, device=device)
+        self._draw_of_step = Draw.unpacked(self._buffer, num_x, num_u)
         self._drawn_block: tuple[int, Stage] | None = None
-        self._drawn: tuple[Tensor, Tensor] | None = None
-        self._staging = None if self.on_device else Staging(self._inputs, sum(sizes), device)
+        self._drawn: Tensor | None = None  # the packed draws of a block of steps, one row per step
+        self._staging = None if self.on_device else Staging(self._inputs, num_x + num_u, device)
 
     def stage_of(self, step: int) -> Stage:
         """The stage of a step, counted from 0. Steps after the end belong to the last stage."""
@@ -148,29 +148,31 @@ class Loader:
         stage = self.stage_of(step)
         if self._drawn is None or (block, stage) != self._drawn_block:
             self._drawn, self._drawn_block = self._draw(block, stage), (block, stage)
-        drawn = [index[offset] for index in self._drawn]
-        self._x_index, self._u_index = (
-            buffer[: len(index)].copy_(index) for buffer, index in zip(self._index_buffers, drawn, strict=True)
-        )
+        packed = self._drawn[offset]
+        packed = self._buffer[: len(packed)].copy_(packed)
+        self._draw_of_step = Draw.unpacked(packed, *self._local_sizes(*stage.sizes))
         if self._staging is not None:
             self._staging.load(offset)
 
     def batch(self) -> Batch:
         """The batch of the step that `seek` loaded. It contains only device work, so a CUDA graph can include it."""
-        if self._staging is None:
-            labeled = self._inputs[self._labeled_rows[self._x_index]]
-            unlabeled = self._inputs[self._unlabeled_rows[self._u_index]]
-        else:
-            sizes = [len(self._x_index), len(self._u_index)]
-            labeled, unlabeled = self._staging.loaded[: sum(sizes)].split(sizes)
+        draw = self._draw_of_step
+        samples = self._inputs[draw.rows] if self._staging is None else self._staging.loaded[: len(draw.rows)]
+        labeled, unlabeled = samples.split([len(draw.x_index), len(draw.u_index)])
+        views = [self.augment(labeled, kind) for kind in kinds_of(self.labeled_view)]
         return Batch(
-            x=self.augment(labeled, self.labeled_view),
-            y=self._labels[self._x_index],
-            x_index=self._x_index,
+            x=views[0] if len(views) == 1 else torch.cat(views),
+            y=draw.y if len(views) == 1 else draw.y.repeat(len(views)),
+            x_index=draw.x_index if len(views) == 1 else draw.x_index.repeat(len(views)),
             # "weak2" is another random draw of "weak", so both use one compiled kernel
             u={view: self.augment(unlabeled, kind_of(view)) for view in self.views},
-            u_index=self._u_index,
+            u_index=draw.u_index,
         )
+
+    @property
+    def batch_targets(self) -> Tensor:
+        """The true classes of the unlabelled samples of the batch, for scores only; -1 if they are unknown."""
+        return self._draw_of_step.u_targets
 
     def state_dict(self) -> dict[str, Any]:
         """The selection of the last generation. Everything else follows from seed and step."""
@@ -180,8 +182,16 @@ class Loader:
         if state.get("selection"):
             self.adopt(Selection(**state["selection"]))
 
-    def _draw(self, block: int, stage: Stage) -> tuple[Tensor, Tensor]:
-        """Draw the rows of a block of steps. Steps of the block that belong to another stage are drawn in vain."""
+    def _local_sizes(self, batch_labeled: int, batch_unlabeled: int) -> tuple[int, int]:
+        """The parts of the two batch sizes that belong to this process."""
+        return len(range(batch_labeled)[self._local]), len(range(batch_unlabeled)[self._local])
+
+    def _draw(self, block: int, stage: Stage) -> Tensor:
+        """Draw the rows of a block of steps. Steps of the block that belong to another stage are drawn in vain.
+
+        The result is one packed `Draw` per step. Rows and classes are looked up here, for many steps at once, which
+        takes fewer kernels than a look-up in every step.
+        """
         first = block * STEPS_AHEAD
         drawn = [self._indices(step, stage) for step in range(first, first + STEPS_AHEAD)]
         x_index, u_index = (
@@ -190,9 +200,25 @@ class Loader:
         if self.device.type == "cuda":  # a copy from pinned memory does not block the host
             x_index, u_index = x_index.pin_memory(), u_index.pin_memory()
         x_index, u_index = (index.to(self.device, non_blocking=True) for index in (x_index, u_index))
+        rows = torch.cat([self._labeled_rows[x_index], self._unlabeled_rows[u_index]], dim=1)
         if self._staging is not None:
-            self._staging.plan(torch.cat([self._labeled_rows[x_index], self._unlabeled_rows[u_index]], dim=1))
-        return x_index, u_index
+            self._staging.plan(rows)
+        return torch.cat([x_index, u_index, rows, self._labels[x_index], self.unlabeled_targets[u_index]], dim=1)
+
+
+class Draw(NamedTuple):
+    """The samples of one step, as integers on the device. They are views of one tensor, which one kernel can copy."""
+
+    x_index: Tensor  # positions in the labelled set
+    u_index: Tensor  # positions in the unlabelled set
+    rows: Tensor  # rows of the training samples, first the labelled ones
+    y: Tensor  # labels of the labelled samples
+    u_targets: Tensor  # true classes of the unlabelled samples
+
+    @classmethod
+    def unpacked(cls, packed: Tensor, num_x: int, num_u: int) -> Draw:
+        """Divide the packed draw of a step with `num_x` labelled and `num_u` unlabelled samples."""
+        return cls(*packed.split([num_x, num_u, num_x + num_u, num_x, num_u]))
 
 
 class Staging:

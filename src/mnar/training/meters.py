@@ -16,10 +16,13 @@ class Diverged(RuntimeError):
 
 
 class Meters:
-    """Adding a value needs no host sync. The loop reads and resets the meters between steps."""
+    """Adding a value needs no host sync. The loop reads and resets the meters between steps.
+
+    knows_all    whether the true class of every unlabelled sample is known
+    """
 
     def __init__(self, num_classes: int, device: torch.device, *, knows_all: bool = True) -> None:
-        self.num_classes = num_classes
+        self.num_classes, self.knows_all = num_classes, knows_all
         self.names: list[str] = []
         self.sums = torch.zeros(0, dtype=torch.float64, device=device)
         self.num_steps = torch.zeros((), dtype=torch.int64, device=device)
@@ -35,8 +38,13 @@ class Meters:
         self.num_steps += 1
 
     def add_pseudo_labels(self, pseudo_labels: Tensor, targets: Tensor) -> None:
-        column = torch.where(pseudo_labels < 0, self.num_classes, pseudo_labels)
-        row = torch.where(targets < 0, self.num_classes, targets)
+        """Count the pseudo-labels of a batch by their true class.
+
+        pseudo_labels    [n] classes; -1: rejected
+        targets          [n] true classes; below 0: unknown, which needs `knows_all=False`
+        """
+        column = pseudo_labels.remainder(self.num_classes + 1)  # -1 becomes the last column
+        row = targets if self.knows_all else torch.where(targets < 0, self.num_classes, targets)
         add_pairs(self.pseudo_confusion, row, column)
 
     def means(self) -> dict[str, float]:

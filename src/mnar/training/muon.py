@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mnar.training.sgd import nesterov_update
+
 # The published polynomial. It moves every singular value of a matrix to about 1 (about 0.7 to 1.2) in five iterations.
 LINEAR, CUBIC, QUINTIC = 3.4445, -4.7750, 2.0315
 ITERATIONS = 5
@@ -74,15 +76,22 @@ class Muon(torch.optim.Optimizer):
                 [_as_matrix(tensor, layout) for tensor, layout in zip(tensors, layouts, strict=True)]
                 for tensors in (parameters, gradients, buffers)
             )
-        torch._foreach_mul_(buffers, group["momentum"])
-        torch._foreach_add_(buffers, gradients)
-        updates = list(torch._foreach_add(gradients, buffers, alpha=group["momentum"]))
-        if group["muon"]:
-            updates = orthogonalized(updates)
-            torch._foreach_mul_(updates, [max(1.0, len(update) / update.shape[1]) ** 0.5 for update in updates])
         if group["weight_decay"]:
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
-        torch._foreach_mul_(updates, group["lr"] if group["muon"] else SGD_FACTOR * group["lr"])
+        rate, momentum = group["lr"] if group["muon"] else SGD_FACTOR * group["lr"], group["momentum"]
+        if parameters[0].is_cuda and not group["muon"]:
+            # One kernel instead of six. On a CPU this kernel is no faster, and its results are rounded differently.
+            nesterov_update(parameters, gradients, buffers, lr=rate, momentum=momentum)
+            return
+        torch._foreach_mul_(buffers, momentum)
+        torch._foreach_add_(buffers, gradients)
+        updates = list(torch._foreach_add(gradients, buffers, alpha=momentum))
+        if group["muon"]:
+            updates = orthogonalized(updates)
+            tall = [update for update in updates if len(update) > update.shape[1]]
+            if tall:
+                torch._foreach_mul_(tall, [(len(update) / update.shape[1]) ** 0.5 for update in tall])
+        torch._foreach_mul_(updates, rate)
         torch._foreach_sub_(parameters, updates)
 
     def _momentum_buffer(self, parameter: Tensor) -> Tensor:
@@ -104,42 +113,57 @@ def _as_matrix(tensor: Tensor, is_contiguous: bool) -> Tensor:
 def orthogonalized(matrices: Sequence[Tensor], *, tile: int | None = None) -> list[Tensor]:
     """Return U V^T, approximately, for every matrix U S V^T.
 
-    Matrices are transposed if this makes them wide, padded with zeros and orthogonalised in batches. Rows and columns
-    of zeros stay zero and change nothing else.
+    Matrices of the same shape are stacked, and the stacks are transposed if this makes them wide, padded with zeros and
+    orthogonalised in batches. Rows and columns of zeros stay zero and change nothing else. On a GPU the 28 matrices of
+    WRN-28-2 have 10 shapes, so that stacking them halves the number of small kernels.
 
     tile    The short side of a matrix is padded to a multiple of this. None: 128 on a GPU, where a matrix product with
             fewer rows is no faster, so that all 28 matrices of WRN-28-2 form one batch, and 1 on a CPU.
     """
     tile = tile or (128 if matrices[0].is_cuda else 1)
-    wide = [matrix.mT if len(matrix) > matrix.shape[1] else matrix for matrix in matrices]
-    batches = defaultdict[int, list[int]](list)  # by the number of rows
-    for place, matrix in enumerate(wide):
-        batches[math.ceil(len(matrix) / tile) * tile].append(place)
-    results = list(wide)
-    for rows, places in batches.items():
-        columns = max(rows, *(wide[place].shape[1] for place in places))
-        padded = matrices[0].new_zeros(len(places), rows, columns)
-        parts = [padded[i, : len(wide[place]), : wide[place].shape[1]] for i, place in enumerate(places)]
-        torch._foreach_copy_(parts, [wide[place] for place in places])
-        orthogonal = newton_schulz(padded)
-        for place, part, matrix in zip(places, parts, orthogonal, strict=True):
-            results[place] = matrix[: len(part), : part.shape[1]]
-    return [
-        (result if len(result) == len(matrix) else result.mT).contiguous()
-        for result, matrix in zip(results, matrices, strict=True)
-    ]
+    places = defaultdict[torch.Size, list[int]](list)  # of the matrices of each shape
+    for place, matrix in enumerate(matrices):
+        places[matrix.shape].append(place)
+    batches = defaultdict[int, list[torch.Size]](list)  # by the number of rows, padded
+    for shape in places:
+        batches[math.ceil(min(shape) / tile) * tile].append(shape)
+
+    results = list(matrices)
+    for rows, shapes in batches.items():
+        columns = max(rows, *(max(shape) for shape in shapes))
+        sizes = [len(places[shape]) for shape in shapes]
+        padded = matrices[0].new_zeros(sum(sizes), rows, columns)
+        for part, shape in zip(padded.split(sizes), shapes, strict=True):
+            _unpadded(part, shape).copy_(_stacked([matrices[place] for place in places[shape]]))
+        for part, shape in zip(newton_schulz(padded).split(sizes), shapes, strict=True):
+            stack = padded.new_empty(len(part), *shape).copy_(_unpadded(part, shape))
+            for place, result in zip(places[shape], stack, strict=True):
+                results[place] = result
+    return results
+
+
+def _stacked(matrices: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(matrices)) if len(matrices) > 1 else matrices[0].unsqueeze(0)
+
+
+def _unpadded(batch: Tensor, shape: torch.Size) -> Tensor:
+    """View matrices of this shape [n, *shape] in a padded batch, which holds tall matrices transposed."""
+    rows, columns = sorted(shape)
+    wide = batch[:, :rows, :columns]
+    return wide.mT if shape[0] > shape[1] else wide
 
 
 def newton_schulz(matrices: Tensor) -> Tensor:
     """Move the singular values of every matrix of the batch [n, rows, columns], rows <= columns, to about 1.
 
-    A GPU computes in bfloat16, which is exact enough, because singular values from 0.7 to 1.2 are near enough to 1.
+    A GPU computes in bfloat16, which is exact enough, because singular values from 0.7 to 1.2 are near enough to 1. The
+    result has this type.
     """
     norms: Tensor = torch.linalg.vector_norm(matrices, dim=(1, 2), keepdim=True)
-    x = matrices / norms.clamp(min=SMALLEST_NORM)  # the iteration needs singular values of at most 1
-    x = x.bfloat16() if x.is_cuda else x
+    x = torch.empty_like(matrices, dtype=torch.bfloat16 if matrices.is_cuda else matrices.dtype)
+    torch.div(matrices, norms.clamp(min=SMALLEST_NORM), out=x)  # the iteration needs singular values of at most 1
     for _ in range(ITERATIONS):
         gram = x @ x.mT
         cubic_and_quintic = torch.baddbmm(gram, gram, gram, beta=CUBIC, alpha=QUINTIC)
         x = torch.baddbmm(x, cubic_and_quintic, x, beta=LINEAR)
-    return x.to(matrices.dtype)
+    return x

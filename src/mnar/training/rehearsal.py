@@ -49,7 +49,8 @@ def forward_and_backward(model: Classifier, learner: Learner, engine: Engine, sa
     if batch.ndim == 4:
         batch = batch.contiguous(memory_format=torch.channels_last)
     # labelled images, weak views, all other views
-    views = batch.tensor_split([task.batch_labeled, task.batch_labeled + task.batch_unlabeled])
+    num_labeled = learner.forward_size - len(learner.views) * task.batch_unlabeled
+    views = batch.tensor_split([num_labeled, num_labeled + task.batch_unlabeled])
     loss = network(learner.together(*views)).float().sum()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with weight_gradients_aside(device):  # this needs more memory than a plain backward pass

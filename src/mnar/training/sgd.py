@@ -48,20 +48,46 @@ class SGD(torch.optim.Optimizer):
         if has_momentum and is_first_step:
             for p, gradient in zip(parameters, gradients, strict=True):
                 self.state[p]["momentum_buffer"] = torch.empty_like(gradient)  # the kernel writes the first values
-        torch._fused_sgd_(
+        nesterov_update(
             parameters,
             gradients,
             [self.state[p]["momentum_buffer"] for p in parameters] if has_momentum else [],
-            weight_decay=group["weight_decay"],
-            momentum=group["momentum"],
             lr=group["lr"],
-            dampening=0.0,
-            nesterov=has_momentum,
-            maximize=False,
+            momentum=group["momentum"],
+            weight_decay=group["weight_decay"],
             is_first_step=is_first_step and has_momentum,
-            grad_scale=None,
-            found_inf=None,
         )
+
+
+def nesterov_update(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    buffers: list[Tensor],
+    *,
+    lr: Tensor,
+    momentum: float,
+    weight_decay: float = 0.0,
+    is_first_step: bool = False,
+) -> None:
+    """Update parameters and momentum buffers with the fused kernel of torch.
+
+    buffers          one per parameter, or none at all without momentum
+    is_first_step    True: the kernel does not read the buffers, which may hold any values
+    """
+    torch._fused_sgd_(
+        parameters,
+        gradients,
+        buffers,
+        weight_decay=weight_decay,
+        momentum=momentum,
+        lr=lr,
+        dampening=0.0,
+        nesterov=bool(buffers),
+        maximize=False,
+        is_first_step=is_first_step,
+        grad_scale=None,
+        found_inf=None,
+    )
 
 
 def leave_dynamo_alone() -> None:

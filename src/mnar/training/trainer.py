@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mnar.augment import kinds_of
 from mnar.learners import Learner
 from mnar.models import Classifier
 from mnar.models.side_stream import weight_gradients_aside
@@ -151,10 +152,11 @@ class Trainer:
 
     def images_until(self, step: int) -> int:
         """The number of samples, counted once per view, that the steps up to this one process."""
+        labeled_views, unlabeled_views = len(kinds_of(self.loader.labeled_view)), len(self.learner.views)
         images, began = 0, 0
         for stage in self.loader.stages:
             num_steps = max(0, min(stage.end, step) - began)
-            images += num_steps * (stage.batch_labeled + len(self.learner.views) * stage.batch_unlabeled)
+            images += num_steps * (labeled_views * stage.batch_labeled + unlabeled_views * stage.batch_unlabeled)
             began = stage.end
         return images
 
@@ -179,8 +181,8 @@ class Trainer:
         """Take one training step. The step runs on the device only, so it can become one CUDA graph."""
         batch = self.loader.batch()
         began, end = self.bounds
-        progress = (self.steps_done - began) / (end - began)
-        self.learner.progress.copy_(progress)
+        done = self.steps_done - began if began else self.steps_done
+        progress = torch.div(done, end - began, out=self.learner.progress)
         loss, logs = self.learner(self.network, batch)
 
         self.optimizer.zero_grad(set_to_none=True)
@@ -199,7 +201,7 @@ class Trainer:
         if self.records_pseudo_labels:
             logs |= {f"guidance/{name}": value for name, value in self.learner.guidance.logs().items()}
             pseudo_labels = self.learner.pseudo_labels[: len(batch.u_index)]  # a batch may be smaller than the largest
-            self.meters.add_pseudo_labels(pseudo_labels, self.loader.unlabeled_targets[batch.u_index])
+            self.meters.add_pseudo_labels(pseudo_labels, self.loader.batch_targets)
         self.meters.add(logs)
 
     def _set_learning_rate(self, progress: Tensor, *, num_steps: int) -> None:
@@ -207,10 +209,11 @@ class Trainer:
         options = self.options
         if options.schedule == "constant" and not options.warmup:
             return
-        rate = options.lr * SCHEDULES[options.schedule](progress)
-        if options.warmup:
-            rate = rate * warm_up(progress + 1 / num_steps, options.warmup)
-        self.lr.copy_(rate)
+        factor = SCHEDULES[options.schedule](progress)
+        if not options.warmup:
+            torch.mul(factor, options.lr, out=self.lr)
+            return
+        torch.mul(options.lr * factor, warm_up(progress + 1 / num_steps, options.warmup), out=self.lr)
 
     def test_predictions(self) -> Predictions:
         """The predictions of the evaluated model for the test set."""

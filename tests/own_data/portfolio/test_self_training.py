@@ -309,6 +309,7 @@ def test_every_guidance_is_either_usable_or_needs_a_network() -> None:
     [
         ("crest", "guidance 'crest' needs a network; choose from .*'simpro'"),
         ("cdmad", "guidance 'cdmad' needs a network"),
+        ("adello", "guidance 'adello' needs a network"),
         (CReST, "guidance 'CReST' needs a network; choose from"),
         ("prgg", "guidance 'prgg' is unknown; choose from .*'prg'"),
     ],
