@@ -160,6 +160,7 @@ def test_the_logs_are_alpha_the_largest_share_and_the_distance_from_the_labels()
 def test_several_processes_average_their_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process is made up: it always has the same predictions."""
     other = torch.tensor([[0.7, 0.1, 0.1, 0.1]])
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "gather", lambda local: torch.cat([local, other]))
     adello = ADELLO(make_task(), momentum=0.0)
     adello(torch.tensor([[0.1, 0.5, 0.2, 0.2], [0.1, 0.1, 0.6, 0.2]]), torch.tensor([0, 1]))

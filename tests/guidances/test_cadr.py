@@ -321,6 +321,7 @@ def test_one_batch_that_is_not_a_number_leaves_the_prior_as_it_was() -> None:
 def test_several_processes_average_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process is made up: it always has the same predictions."""
     other = torch.tensor([[0.7, 0.1, 0.1, 0.1]])
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "gather", lambda local: torch.cat([local, other]))
     cadr = CADR(make_task(), momentum=0.5)
     cadr(torch.tensor([[0.1, 0.5, 0.2, 0.2], [0.1, 0.1, 0.6, 0.2]]), torch.tensor([0, 1]))

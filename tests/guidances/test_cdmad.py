@@ -232,6 +232,7 @@ def test_logits_that_are_not_numbers_are_no_bias(broken: float) -> None:
 def test_several_processes_average_what_they_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process is made up: it always measures the same."""
     other = torch.tensor([[2.0, 0.0, 0.0, 4.0]])
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "gather", lambda local: torch.cat([local, other]))
     guidance = CDMAD(TASK)
     guidance.note_bias(torch.tensor([[4.0, 2.0, 0.0, 0.0]]))

@@ -120,6 +120,7 @@ def test_the_log_is_the_largest_ratio_of_target_to_running_prediction() -> None:
 def test_several_processes_average_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process is made up: it always has the same predictions."""
     other = torch.tensor([[0.7, 0.1, 0.1, 0.1]])
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "gather", lambda local: torch.cat([local, other]))
     alignment = DistributionAlignment(make_task())
     alignment(torch.tensor([[0.1, 0.5, 0.2, 0.2], [0.1, 0.1, 0.6, 0.2]]), torch.tensor([0, 1]))

@@ -12,7 +12,7 @@ from mnar.learners.acr import ACR
 from mnar.models import MLP
 from mnar.types import Batch, Task
 from tests.reference.acr import LiteralACR
-from tests.support.stand_ins import RecordedWithHeads, Told
+from tests.support.stand_ins import RecordedWithHeads, Told, vector_batch
 
 COUNTS = (9, 4, 2, 1)
 NUM_CLASSES, NUM_UNLABELED, BATCH_LABELED, BATCH_UNLABELED = 4, 30, 5, 12
@@ -22,14 +22,7 @@ OPTIONS: dict[str, Any] = {"threshold": 0.7, "strength": 1.5, "momentum": 0.9, "
 
 
 def make_batch(seed: int = 0, num_unlabeled: int = BATCH_UNLABELED) -> Batch:
-    torch.manual_seed(seed)
-    return Batch(
-        x=torch.randn(BATCH_LABELED, 5, requires_grad=True),
-        y=torch.randint(NUM_CLASSES, (BATCH_LABELED,)),
-        x_index=torch.arange(BATCH_LABELED),
-        u={view: torch.randn(num_unlabeled, 5, requires_grad=True) for view in ACR.views},
-        u_index=torch.randperm(NUM_UNLABELED)[:num_unlabeled],
-    )
+    return vector_batch(TASK, ACR.views, seed=seed, num_unlabeled=num_unlabeled)
 
 
 def make_model(learner: ACR) -> RecordedWithHeads:

@@ -11,7 +11,7 @@ from mnar.learners.comatch import CoMatch
 from mnar.models import MLP
 from mnar.types import Batch, Task
 from tests.reference.comatch import LiteralCoMatch
-from tests.support.stand_ins import RecordedWithHeads, Told
+from tests.support.stand_ins import RecordedWithHeads, Told, vector_batch
 
 NUM_CLASSES, NUM_UNLABELED, BATCH_LABELED, BATCH_UNLABELED, DIM = 3, 20, 3, 6, 4
 TASK = Task(NUM_CLASSES, NUM_UNLABELED, None, BATCH_LABELED, BATCH_UNLABELED)
@@ -26,14 +26,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def make_batch(seed: int = 0, num_unlabeled: int = BATCH_UNLABELED) -> Batch:
-    torch.manual_seed(seed)
-    return Batch(
-        x=torch.randn(BATCH_LABELED, 5, requires_grad=True),
-        y=torch.randint(NUM_CLASSES, (BATCH_LABELED,)),
-        x_index=torch.arange(BATCH_LABELED),
-        u={view: torch.randn(num_unlabeled, 5, requires_grad=True) for view in CoMatch.views},
-        u_index=torch.randperm(NUM_UNLABELED)[:num_unlabeled],
-    )
+    return vector_batch(TASK, CoMatch.views, seed=seed, num_unlabeled=num_unlabeled)
 
 
 @pytest.mark.parametrize("memory_batches", [1, 5])

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-Row = Sequence[float]
+from tests.reference.fixmatch import Row, cross_entropy
+from tests.reference.mixmatch import softmax
 
 
 class Reference(NamedTuple):
@@ -17,16 +18,6 @@ class Reference(NamedTuple):
     pseudo_labels: list[int]  # of the balanced head; -1: none
     plain_pseudo_labels: list[int]
     plain_strength: float
-
-
-def softmax(logits: Row) -> list[float]:
-    highest = max(logits)
-    exponentials = [math.exp(logit - highest) for logit in logits]
-    return [exponential / sum(exponentials) for exponential in exponentials]
-
-
-def cross_entropy(logits: Row, target: int) -> float:
-    return -math.log(softmax(logits)[target])
 
 
 def symmetric_divergence(a: Row, b: Row) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from mnar.guidances import Guidance
 from mnar.learners import Learner
 from mnar.models import MLP
-from mnar.types import Task
+from mnar.types import Batch, Task
 
 
 class Dictated(Guidance):
@@ -85,3 +87,15 @@ class RecordedWithHeads(MLP):
     def embed(self, images: Tensor) -> Tensor:
         embeddings: Tensor = self.heads["projection"](self.features(images))
         return embeddings.detach()
+
+
+def vector_batch(task: Task, views: Sequence[str], *, seed: int, num_unlabeled: int) -> Batch:
+    """A batch of random samples with five features, for `RecordedWithHeads`."""
+    torch.manual_seed(seed)
+    return Batch(
+        x=torch.randn(task.batch_labeled, 5, requires_grad=True),
+        y=torch.randint(task.num_classes, (task.batch_labeled,)),
+        x_index=torch.arange(task.batch_labeled),
+        u={view: torch.randn(num_unlabeled, 5, requires_grad=True) for view in views},
+        u_index=torch.randperm(task.num_unlabeled)[:num_unlabeled],
+    )

@@ -127,7 +127,7 @@ class ADELLO(Guidance):
 
     def _update(self, probs: Tensor) -> None:
         """Update the moving average with the mean prediction of all processes."""
-        mean = distributed.gather(probs.nan_to_num(0, 0, 0).mean(0, keepdim=True)).mean(0)
+        mean = distributed.mean(probs.nan_to_num(0, 0, 0).mean(0))
         mean += (1 - mean.sum()) * self.pool_shares  # a sample whose prediction is NaN counts as the current shares
         self.pool_shares.lerp_(mean, 1 - self.momentum)
 

@@ -133,7 +133,7 @@ class CADR(Guidance):
 
     def _prior_after(self, probs: Tensor) -> Tensor:
         """Return pi after the update by this batch, [k]."""
-        mean = distributed.gather(probs.mean(0, keepdim=True)).mean(0)
+        mean = distributed.mean(probs.mean(0))
         mean = torch.where(mean.isnan(), self.prior, mean)  # one overflow upstream must not destroy the average
         return self.prior.lerp(mean, 1 - self.momentum)
 

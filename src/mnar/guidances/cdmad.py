@@ -108,7 +108,7 @@ class CDMAD(Guidance):
 
     def note_bias(self, logits: Tensor) -> None:
         """Store the logits of the blank image, [1, k], as the bias for the pseudo-labels of the same step."""
-        bias = distributed.gather(logits.float()).mean(0)
+        bias = distributed.mean(logits.float().squeeze(0))
         self.bias.copy_(bias.nan_to_num(0.0, 0.0, 0.0))  # an overflow measures no bias
 
     @torch.no_grad()

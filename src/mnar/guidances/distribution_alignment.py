@@ -99,7 +99,7 @@ class DistributionAlignment(Guidance):
         return {"largest_ratio": self.ratio.max()}
 
     def _track(self, probs: Tensor) -> None:
-        mean = distributed.gather(probs.mean(0, keepdim=True)).mean(0)
+        mean = distributed.mean(probs.mean(0))
         mean = mean.nan_to_num()  # one overflow upstream must not destroy the whole history
         slot = self.batches.remainder(len(self.history))
         self.history[slot] = self.decay * self.history[slot] + mean  # not normalised: only its shares are read

@@ -159,15 +159,22 @@ class Loader:
         draw = self._draw_of_step
         samples = self._inputs[draw.rows] if self._staging is None else self._staging.loaded[: len(draw.rows)]
         labeled, unlabeled = samples.split([len(draw.x_index), len(draw.u_index)])
-        views = [self.augment(labeled, kind) for kind in kinds_of(self.labeled_view)]
+        x, y, x_index = self._labeled_views(labeled, draw)
         return Batch(
-            x=views[0] if len(views) == 1 else torch.cat(views),
-            y=draw.y if len(views) == 1 else draw.y.repeat(len(views)),
-            x_index=draw.x_index if len(views) == 1 else draw.x_index.repeat(len(views)),
+            x=x,
+            y=y,
+            x_index=x_index,
             # "weak2" is another random draw of "weak", so both use one compiled kernel
             u={view: self.augment(unlabeled, kind_of(view)) for view in self.views},
             u_index=draw.u_index,
         )
+
+    def _labeled_views(self, labeled: Tensor, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
+        """The views of the labelled samples, one kind after another, with their targets and rows."""
+        views = [self.augment(labeled, kind) for kind in kinds_of(self.labeled_view)]
+        if len(views) == 1:  # without a copy
+            return views[0], draw.y, draw.x_index
+        return torch.cat(views), draw.y.repeat(len(views)), draw.x_index.repeat(len(views))
 
     @property
     def batch_targets(self) -> Tensor:

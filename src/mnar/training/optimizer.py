@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,15 @@ def make_optimizer(
     if kind == "muon":
         return Muon(groups, lr=lr, momentum=momentum)
     raise ValueError(f"unknown train.optimizer {kind!r}; choose sgd, adam, rmsprop or muon")
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], *, lr: Tensor) -> None:
+    """Load a saved state, but keep the options of this machine (e.g. `capturable`) and the tensor of the rate."""
+    mine = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    groups = [{**saved, **options} for saved, options in zip(state["param_groups"], mine, strict=True)]
+    optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+    for group in optimizer.param_groups:
+        group["lr"] = lr  # load_state_dict replaced it by a copy
 
 
 def hidden_matrices(model: Classifier) -> set[nn.Parameter]:

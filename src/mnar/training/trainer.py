@@ -24,7 +24,7 @@ from mnar.training.evaluation import as_lists, predictions_on, pseudo_label_scor
 from mnar.training.loader import Loader
 from mnar.training.meters import Diverged, Meters
 from mnar.training.metrics import Predictions, recorded_scores
-from mnar.training.optimizer import Average, make_optimizer
+from mnar.training.optimizer import Average, load_optimizer, make_optimizer
 from mnar.training.options import TrainOptions
 from mnar.training.recorder import Recorder
 from mnar.training.rehearsal import rehearse
@@ -356,23 +356,13 @@ class Trainer:
         self.average.model.load_state_dict(state["average"])
         if self.best is not None:
             self.best.load_state_dict(state["best"])
-        self._load_optimizer(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"], lr=self.lr)
         self.learner.load_state_dict(state["learner"])
         self.meters.load_state_dict(state["meters"])
         self.loader.load_state_dict(state.get("loader", {}))
         torch.set_rng_state(state["random"]["cpu"])
         if state["random"]["cuda"] is not None and self.engine.device.type == "cuda":
             torch.cuda.set_rng_state(state["random"]["cuda"], self.engine.device)
-
-    def _load_optimizer(self, state: dict[str, Any]) -> None:
-        """Load the state of the optimiser, but keep the options of this machine (e.g. `capturable`)."""
-        mine = [
-            {name: value for name, value in group.items() if name != "params"} for group in self.optimizer.param_groups
-        ]
-        groups = [{**saved, **options} for saved, options in zip(state["param_groups"], mine, strict=True)]
-        self.optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr  # load_state_dict replaced it by a copy
 
 
 def train(trainer: Trainer, recorder: Recorder) -> None:
