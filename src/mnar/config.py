@@ -65,7 +65,7 @@ TABLES: dict[str, Mapping[str, Callable[..., Any]]] = {
 }
 # Constructor parameters that run/assemble.py passes itself, so users cannot set them.
 SUPPLIED = {
-    "dataset": set[str](),
+    "dataset": {"seed"},
     "protocol": {"num_classes"},
     "model": {"input_shape", "num_classes"},
     "learner": {"task", "guidance"},

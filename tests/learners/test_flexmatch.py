@@ -74,18 +74,24 @@ def assert_counts_are_those_of_the_selected(learner: FlexMatch) -> None:
 
 @pytest.mark.parametrize("warmup", [True, False])
 @pytest.mark.parametrize("unlabeled_weight", [1.0, 0.25])
-def test_flexmatch_equals_the_literal_dict_and_counter_over_300_steps(warmup: bool, unlabeled_weight: float) -> None:
-    options = {"unlabeled_weight": unlabeled_weight, "warmup": warmup}
+@pytest.mark.parametrize("count_from", ["rectified", "raw"])
+def test_flexmatch_equals_the_literal_dict_and_counter_over_300_steps(
+    warmup: bool, unlabeled_weight: float, count_from: str
+) -> None:
+    options = {"unlabeled_weight": unlabeled_weight, "warmup": warmup, "count_from": count_from}
     learner, guidance = make_learner(**options)
     oracle = LiteralFlexMatch(NUM_CLASSES, NUM_UNLABELED, threshold=THRESHOLD, **options)  # type: ignore[arg-type]
-    model, lowered, repeats = Recorded(), 0, 0
+    model, lowered, repeats, disagree = Recorded(), 0, 0, 0
     for seed in range(300):
         batch = make_batch(seed)
+        batch = batch._replace(u={**batch.u, "weak": 8 * batch.u["weak"]})  # many raw predictions are sure, too
         guidance.answer = make_rows(len(batch.u_index), seed)
         step = learner(model, batch)
+        raw = guidance.seen[-1][0]
         expected = oracle(
             model.linear(batch.x).tolist(),
             batch.y.tolist(),
+            raw.tolist(),
             guidance.answer.tolist(),
             model.linear(batch.u["strong"]).tolist(),
             batch.u_index.tolist(),
@@ -109,8 +115,10 @@ def test_flexmatch_equals_the_literal_dict_and_counter_over_300_steps(warmup: bo
         assert learner.class_thresholds.tolist() == pytest.approx(thresholds, rel=1e-6)
         lowered += int((learner.pseudo_labels >= 0).sum() > (guidance.answer.max(1).values >= THRESHOLD).sum())
         repeats += int(len(set(batch.u_index.tolist())) < len(batch.u_index))
+        disagree += int(((raw.max(1).values >= THRESHOLD) & (raw.argmax(1) != guidance.answer.argmax(1))).sum())
     assert lowered > 50, "class thresholds below the fixed one decide"
     assert repeats > 100
+    assert disagree > 100, "sure predictions that the guidance changes: the two counts differ"
 
 
 def test_the_last_confident_row_of_a_repeated_sample_decides() -> None:
@@ -149,6 +157,36 @@ def test_the_thresholds_of_hand_counted_classes_with_and_without_warmup() -> Non
         learner, guidance = make_learner(warmup=warmup)
         step_with(learner, guidance, rows, list(range(6)))
         assert (learner.class_thresholds / THRESHOLD).tolist() == pytest.approx(expected)
+
+
+def test_counts_of_raw_predictions_have_the_class_before_the_guidance() -> None:
+    """The guidance turns every sure prediction for class 0 into a sure pseudo-label of class 2."""
+    task = TASK._replace(batch_unlabeled=2)
+    logits = torch.tensor([[9.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0]])  # sure of class 0, and unsure
+    for count_from, counts in (("rectified", [28, 0, 0, 2, 0]), ("raw", [29, 1, 0, 0, 0])):
+        guidance = Told(task)
+        guidance.answer = labels_and_confidences((2, True), (2, True))
+        learner = FlexMatch(task, guidance, threshold=THRESHOLD, count_from=count_from)  # type: ignore[arg-type]
+        batch = make_batch(0)
+        views = {"weak": logits, "strong": torch.zeros(2, NUM_CLASSES)}
+        learner(
+            torch.nn.Identity(), batch._replace(x=torch.zeros(6, NUM_CLASSES), u=views, u_index=torch.tensor([3, 8]))
+        )
+        assert learner.pseudo_labels[:2].tolist() == [2, 2], "the training uses the rectified class either way"
+        assert learner.counts.tolist() == counts
+
+
+def test_both_counts_are_equal_without_a_guidance() -> None:
+    learners = [
+        FlexMatch(TASK, NoGuidance(TASK), threshold=0.4, count_from=count_from)  # type: ignore[arg-type]
+        for count_from in ("rectified", "raw")
+    ]
+    model = Recorded()
+    for seed in range(20):
+        steps = [learner(model, make_batch(seed)) for learner in learners]
+        assert torch.equal(steps[0].loss, steps[1].loss)
+    assert torch.equal(learners[0].selected, learners[1].selected)
+    assert learners[0].counts[0] < NUM_UNLABELED, "something was selected"
 
 
 def test_two_processes_select_what_one_that_sees_the_whole_batch_would(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,10 +250,10 @@ def test_state_dict_into_a_fresh_learner_continues_bit_for_bit(guidance: Any) ->
     assert learner.counts[0] < NUM_UNLABELED, "something was selected"
 
 
-@pytest.mark.parametrize("warmup", [True, False])
-def test_two_steps_run_on_fake_tensors_and_gradients_reach_every_parameter(warmup: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"warmup": False}, {"count_from": "raw"}])
+def test_two_steps_run_on_fake_tensors_and_gradients_reach_every_parameter(options: dict[str, Any]) -> None:
     with FakeTensorMode():
-        learner, model = FlexMatch(TASK, PRG(TASK), warmup=warmup), SmallCNN((1, 8, 8), NUM_CLASSES, width=4)
+        learner, model = FlexMatch(TASK, PRG(TASK), **options), SmallCNN((1, 8, 8), NUM_CLASSES, width=4)
         for _ in range(2):
             views = {view: torch.randn(BATCH_UNLABELED, 1, 8, 8) for view in learner.views}
             y = torch.randint(NUM_CLASSES, (NUM_LABELED,))
@@ -230,3 +268,8 @@ def test_two_steps_run_on_fake_tensors_and_gradients_reach_every_parameter(warmu
 def test_options_out_of_range_are_refused_by_name(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))} is"):
         FlexMatch(TASK, NoGuidance(TASK), **options)  # type: ignore[arg-type]
+
+
+def test_an_unknown_count_is_refused_with_the_choices() -> None:
+    with pytest.raises(ValueError, match=r"count_from is 'soft'; choose from \['rectified', 'raw'\]"):
+        FlexMatch(TASK, NoGuidance(TASK), count_from="soft")  # type: ignore[arg-type]

@@ -86,6 +86,8 @@ def test_a_recipe_is_what_the_parts_of_its_name_give_on_the_command_line(name: s
     options = [f"protocol.{option}={value}" for option, value in protocol.items() if option != "name"]
     if config.dataset.name == "mini_imagenet" and protocol["name"] == "cadr":
         options.append("protocol.rounding=floor")
+    if learner in ("simmatch", "comatch"):  # their published code aligns to uniform shares
+        options.append("guidance.preceded_by.target=labeled" if guidance else "guidance.target=labeled")
     by_hand = configure(
         dataset="mnist_tabular" if table == "tabular" else SETTING.match(name.split("/")[1])["data"].replace("-", "_"),  # type: ignore[index]
         protocol=protocol["name"],
@@ -113,6 +115,43 @@ def test_a_recipe_is_what_the_parts_of_its_name_give_on_the_command_line(name: s
 )
 def test_learners_with_an_alignment_of_their_own_keep_it(method: str, full_name: str) -> None:
     assert configure(recipe=f"table1/cifar100-cadr-g50/{method}").guidance.full_name == full_name
+
+
+ALIGNED_TO_LABELS = [name for name in PAPER if name.split("/")[2].startswith(("simmatch", "comatch"))]
+
+
+@pytest.mark.parametrize("name", ALIGNED_TO_LABELS)
+def test_a_setting_gives_simmatch_and_comatch_the_uniform_target_of_their_published_code(name: str) -> None:
+    option = "guidance.preceded_by.target" if "+" in name else "guidance.target"
+    uniform = configure(recipe=name, settings=[f"{option}=uniform"])
+    (difference,) = configure(recipe=name).differences(uniform)
+    assert difference.startswith(f"{option}: labeled")
+    alignment = uniform.guidance.chain[0].options
+    assert alignment == {"target": "uniform", "window": 32, "ema": None, "update": "before"}
+    assert "as the paper says" in PAPER[name].note
+
+
+def test_24_cells_of_simmatch_with_8_more_by_alpha_and_11_of_comatch_align_to_the_labels() -> None:
+    by_learner = Counter(name.split("/")[2].partition("+")[0] for name in ALIGNED_TO_LABELS)
+    assert by_learner == {"simmatch": 3 * 8 + 8, "comatch": 8 + 3}
+    assert {name for name, recipe in PAPER.items() if recipe.own_guidance} == set(ALIGNED_TO_LABELS)
+
+
+@pytest.mark.parametrize(
+    ("guidance", "place"),
+    [("prg", 0), ("prg_last", 0), ("prg+distribution_alignment", 1), ("distribution_alignment", 0)],
+)
+@pytest.mark.parametrize("method", ["simmatch", "simmatch+prg_last"])
+def test_a_recipe_keeps_its_labelled_target_with_another_guidance(method: str, guidance: str, place: int) -> None:
+    chain = configure(recipe=f"table1/cifar10-cadr-g20/{method}", guidance=guidance).guidance.chain
+    assert chain[place].options == {"target": "labeled", "window": 32, "ema": None, "update": "before"}
+
+
+def test_another_learner_does_not_get_the_alignment_of_the_recipe() -> None:
+    recipe = "table1/cifar10-cadr-g20/simmatch"
+    assert configure(recipe=recipe, learner="fixmatch").guidance.full_name == "none"
+    assert configure(recipe=recipe, learner="comatch").guidance.options["target"] == "uniform"
+    assert configure(recipe=f"{recipe}+prg", learner="fixmatch").guidance.full_name == "prg"
 
 
 @pytest.mark.parametrize(
@@ -352,9 +391,9 @@ fixmatch+prg  -          ?
     footnotes = {"*": "One.", "†": "Two."}
     recipes = recipes_of("t", [cadr("cifar10", 20), balanced("cifar10", 40)], text, footnotes)
     assert {name: recipe[1:] for name, recipe in recipes.items()} == {
-        "t/cifar10-cadr-g20/fixmatch": (12.3, 0.4, None, None, None, "One."),
-        "t/cifar10-balanced-n40/fixmatch": (56.7, None, 8.9, None, None, "One. Two."),
-        "t/cifar10-balanced-n40/fixmatch+prg": (None, None, None, None, None, ""),
+        "t/cifar10-cadr-g20/fixmatch": (12.3, 0.4, None, None, None, "One.", None),
+        "t/cifar10-balanced-n40/fixmatch": (56.7, None, 8.9, None, None, "One. Two.", None),
+        "t/cifar10-balanced-n40/fixmatch+prg": (None, None, None, None, None, "", None),
     }
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mnar.bench.cell import first_like
 from mnar.config import RunConfig
+from mnar.guidances import GUIDANCES
+from mnar.learners import LEARNERS
 from mnar.protocols import PROTOCOLS
 from mnar.protocols.pool_shape import SHAPES
 from mnar.recipes import RECIPES, configure
@@ -109,3 +112,51 @@ def test_the_pool_of_a_shape_on_digits_has_exactly_its_counts_and_no_labelled_ro
     assert tuple(np.bincount(data.train_y[rows.labeled_index].numpy())) == counts.labeled
     assert tuple(np.bincount(data.train_y[rows.unlabeled_index].numpy())) == counts.unlabeled
     assert np.intersect1d(rows.labeled_index, rows.unlabeled_index).size == 0
+
+
+def test_every_guidance_is_compared_with_fixmatch_alone_in_four_situations() -> None:
+    situations = ["digits-consistent", "digits-uniform", "digits-reversed", "digits-balanced-n40-u100"]
+    guided = [f"fixmatch+{name}" for name in GUIDANCES if name not in ("none", "tracking")]
+    names = [name for name in SUITES if name.startswith("guidances/")]
+    assert names == [f"guidances/{situation}/{method}" for situation in situations for method in ["fixmatch", *guided]]
+    assert {SUITES[name].printed for name in names} == {"–"}
+    for situation in situations:
+        assert configure(recipe=f"guidances/{situation}/fixmatch").guidance.name == "none"
+
+
+def test_a_guidance_on_a_pool_shape_is_the_same_run_in_both_suites() -> None:
+    both = "digits-reversed/fixmatch+prg"
+    assert configure(recipe=f"guidances/{both}") == configure(recipe=f"shapes/{both}")
+    assert first_like(f"guidances/{both}") == f"shapes/{both}"
+
+
+def test_the_pool_with_balanced_labels_is_long_tailed_and_has_no_labelled_row() -> None:
+    config = configure(recipe="guidances/digits-balanced-n40-u100/fixmatch")
+    data = load_data(config)
+    rows = make_split(config, data)
+    assert np.bincount(data.train_y[rows.labeled_index].numpy()).tolist() == [4] * 10
+    pool = np.bincount(data.train_y[rows.unlabeled_index].numpy()).tolist()
+    assert (pool[0], pool[-1], pool) == (1, 100, sorted(pool))
+    assert np.intersect1d(rows.labeled_index, rows.unlabeled_index).size == 0
+
+
+def test_every_image_learner_is_compared_with_itself_under_prg_and_prg_last() -> None:
+    learners = {name: learner for name, learner in LEARNERS.items() if "images" in learner.suits}
+    expected = {
+        f"learners/digits-{name.replace('_', '-')}/{method}"
+        for name, learner in learners.items()
+        for method in ([name, f"{name}+prg", f"{name}+prg_last"] if learner.is_guided else [name])
+    }
+    assert {name for name in SUITES if name.startswith("learners/")} == expected
+    assert {"learners/digits-pi-model/pi_model+prg", "learners/digits-supervised/supervised"} <= expected
+    for name in expected:
+        learner, _, guidance = name.split("/")[2].partition("+")
+        wanted = configure(
+            dataset="digits", learner=learner, guidance=guidance or None, settings=["dataset.test_set=drawn"]
+        )
+        assert configure(recipe=name) == wanted
+
+
+def test_the_seed_draws_the_test_set_on_digits_where_suites_compare_methods_and_nowhere_else() -> None:
+    drawn = {name for name in RECIPES if configure(recipe=name).dataset.options.get("test_set") == "drawn"}
+    assert drawn == {name for name in SUITES if name.startswith(("shapes/digits-", "guidances/", "learners/"))}

@@ -10,26 +10,35 @@ from tests.reference.fixmatch import Reference, Row, cross_entropy
 
 class LiteralFlexMatch:
     def __init__(
-        self, num_classes: int, num_unlabeled: int, *, threshold: float, unlabeled_weight: float, warmup: bool
+        self,
+        num_classes: int,
+        num_unlabeled: int,
+        *,
+        threshold: float,
+        unlabeled_weight: float,
+        warmup: bool,
+        count_from: str = "rectified",
     ) -> None:
         self.num_classes = num_classes
         self.num_unlabeled = num_unlabeled
         self.threshold = threshold
         self.unlabeled_weight = unlabeled_weight
         self.warmup = warmup
+        self.count_from = count_from
         self.selected: dict[int, int] = {}  # no entry before the first confident pseudo-label
 
     def __call__(
         self,
         logits_x: Sequence[Row],
         targets: Sequence[int],
+        raw: Sequence[Row],
         rectified: Sequence[Row],
         logits_strong: Sequence[Row],
         index: Sequence[int],
     ) -> Reference:
         thresholds = [self.class_threshold(c) for c in range(self.num_classes)]
         unlabeled, pseudo_labels = 0.0, []
-        for i, q, logits in zip(index, rectified, logits_strong, strict=True):
+        for i, p, q, logits in zip(index, raw, rectified, logits_strong, strict=True):
             confidence = max(q)
             label = list(q).index(confidence)
             if confidence >= thresholds[label]:
@@ -37,8 +46,9 @@ class LiteralFlexMatch:
                 pseudo_labels.append(label)
             else:
                 pseudo_labels.append(-1)
-            if confidence >= self.threshold:
-                self.selected[i] = label
+            counted = list(p if self.count_from == "raw" else q)
+            if max(counted) >= self.threshold:
+                self.selected[i] = counted.index(max(counted))
         unlabeled /= len(index)
         labeled = sum(cross_entropy(row, y) for row, y in zip(logits_x, targets, strict=True)) / len(targets)
         mask_rate = sum(label >= 0 for label in pseudo_labels) / len(pseudo_labels)

@@ -189,3 +189,10 @@ def test_the_first_colours_go_to_methods_without_variants() -> None:
     methods = methods_of([*variants, run_with("fixmatch", "prg_last", accuracy=[0.5])])
     assert {method.name: method.line_style for method in methods}["fixmatch + prg_last"] == "-"
     assert sum(method.line_style == "--" for method in methods) == 2
+
+
+def test_a_drawn_test_set_is_another_setting_and_runs_of_earlier_versions_have_the_fixed_one() -> None:
+    before, fixed, drawn = (run_on("digits", CADR_20) for _ in range(3))
+    fixed.config["dataset"]["test_set"], drawn.config["dataset"]["test_set"] = "fixed", "drawn"
+    assert before.setting == fixed.setting
+    assert list(names([before, fixed, drawn])) == ["cadr γ=20 (test_set=fixed)", "cadr γ=20 (test_set=drawn)"]

@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -310,4 +311,25 @@ def test_data_that_gives_another_split_is_refused(stopped: Path) -> None:
     split = json.loads((stopped / "split.json").read_text())
     (stopped / "split.json").write_text(json.dumps({**split, "hash": "0" * 64}))
     with pytest.raises(ValueError, match=r"the data differ from the data that the run .*--data"):
+        resume_run(stopped)
+
+
+def test_a_run_with_a_drawn_test_set_resumes_and_is_evaluated_on_the_test_set_of_its_seed(
+    tmp_path: Path, tiny: Configure
+) -> None:
+    config = replace(tiny("dataset.test_set=drawn"), seed=5)
+    new_run(config, tmp_path / "straight")
+    with pytest.raises(Interrupted):
+        new_run(config, tmp_path / "run", Watching(signal_at=20))
+    resume_run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "straight")
+    last = RunFolder(tmp_path / "run").evaluations()[-1]["test"]
+    assert evaluate_run(tmp_path / "run")["accuracy"] == pytest.approx(last["accuracy"])
+
+
+def test_a_run_is_not_resumed_with_another_test_set(stopped: Path) -> None:
+    config = yaml.safe_load((stopped / "config.yaml").read_text())
+    config["dataset"]["test_set"] = "drawn"
+    (stopped / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ValueError, match=r"test_set"):
         resume_run(stopped)

@@ -17,7 +17,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_blobs
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -217,6 +217,31 @@ def test_score_leaves_out_rows_without_a_label_with_a_warning(blobs: Any) -> Non
         assert model.score(x, y) == (model.predict(x) == y)[y != -1].mean()
     with pytest.raises(ValueError, match="none of the 150 rows in y has a label"):
         model.score(x, np.full(150, -1))
+
+
+def test_cross_validation_with_ordinary_folds_scores_the_labelled_rows_of_each_fold_and_warns(blobs: Any) -> None:
+    x, y, _ = blobs
+    model, folds = self_training(REGRESSION), StratifiedKFold(2)
+    by_hand = []
+    for train, test in folds.split(x, y):
+        is_right = clone(model).fit(x[train], y[train]).predict(x[test]) == y[test]
+        by_hand.append(is_right[y[test] != -1].mean())
+    with pytest.warns(
+        UserWarning, match=r"60 of 75 rows in y have no label and are not scored; .*LabeledOnlyKFold\(\)"
+    ):
+        assert cross_val_score(model, x, y, cv=folds).tolist() == by_hand
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_metric_of_scikit_learn_is_right_with_folds_of_labelled_rows_only(blobs: Any) -> None:
+    x, y, _ = blobs
+    model, share_labeled = self_training(REGRESSION), (y != -1).mean()
+    right, wrong = (
+        cross_val_score(model, x, y, cv=cv, scoring="accuracy") for cv in (LabeledOnlyKFold(2), StratifiedKFold(2))
+    )
+    np.testing.assert_array_equal(right, cross_val_score(model, x, y, cv=LabeledOnlyKFold(2)))
+    assert right.min() > 0.5
+    assert wrong.max() <= share_labeled, "as docs/own_data.md warns: every unlabelled row is an error"
 
 
 @pytest.mark.parametrize("estimator", [LinearSVC(), SVC(), make_pipeline(StandardScaler(), LinearSVC())])

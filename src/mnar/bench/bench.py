@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from mnar.bench.cell import Cell, choose, first_like
+from mnar.bench.changed_settings import changed_settings, named_settings, over_seeds
 from mnar.bench.check import refused_runs
 from mnar.bench.parallel import check_reusable, num_cores, run_all
 from mnar.bench.run_result import FAILED, RunResult, in_one_line, keep_result, kept_result, note_failure, result_of
 from mnar.config import RunConfig
 from mnar.recipes import RECIPES, configure, with_given_options
 from mnar.run import RunFolder
-from mnar.run.file_names import MODEL
+from mnar.run.file_names import CONFIG, MODEL
 from mnar.run.lock import locked
 
 RUNS, SEED = "runs", "seed-"
@@ -51,13 +52,16 @@ class Bench:
         self.folders = {name: {seed: self._folder(name, seed) for seed in seeds} for name in self.names}
         self.configs: dict[Path, RunConfig] = {}
         self.refused: dict[Path, str] = {}  # runs that cannot have these settings, with the reason
+        self.changes: dict[Path, tuple[str, ...]] = {}  # settings in which runs differ from their recipe
         for name in dict.fromkeys(map(first_like, self.names)):
             paths = {self._folder(name, seed): seed for seed in seeds}
             try:
                 config = configure(recipe=name, schedule=schedule, iterations=iterations, data=data, settings=settings)
                 self.configs |= {path: replace(config, seed=seed) for path, seed in paths.items()}
+                self.changes |= dict.fromkeys(paths, changed_settings(name, config))
             except ValueError as error:
                 self.refused |= dict.fromkeys(paths, str(error))
+                self.changes |= dict.fromkeys(paths, named_settings(settings))
         if not self.configs:
             raise ValueError(next(iter(self.refused.values())))
 
@@ -87,7 +91,9 @@ class Bench:
         for path in bench.configs:
             # A run that is damaged, that has other parts or that has not started is compared with the recipe.
             with suppress(ValueError, FileNotFoundError):
-                bench.configs[path] = with_given_options(RunFolder(path).config(), **chosen)
+                config = bench.configs[path] = with_given_options(RunFolder(path).config(), **chosen)
+                recipe = path.parent.relative_to(folder / RUNS).as_posix()
+                bench.changes[path] = changed_settings(recipe, config)
         return bench
 
     def run(
@@ -176,9 +182,15 @@ class Bench:
                 folders,
                 tuple(result for path in folders.values() if (result := results[path]) is not None),
                 {seed: failures[path] for seed, path in folders.items() if path in failures},
+                self._changes_of(folders),
             )
             for name, folders in self.folders.items()
         ]
+
+    def _changes_of(self, folders: dict[int, Path]) -> tuple[str, ...]:
+        """The changed settings of a cell: those of its runs, or of the runs to come if there is none yet."""
+        begun = {seed: path for seed, path in folders.items() if (path / CONFIG).exists()}
+        return over_seeds({seed: self.changes[path] for seed, path in (begun or folders).items()})
 
     def _folder(self, name: str, seed: int) -> Path:
         return self.folder / RUNS / first_like(name) / f"{SEED}{seed}"

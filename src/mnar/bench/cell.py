@@ -27,10 +27,30 @@ class Cell:
     folders: dict[int, Path]  # by seed
     results: tuple[RunResult, ...]  # one for each run that has been evaluated
     failures: dict[int, str]  # by seed
+    changes: tuple[str, ...] = ()  # settings in which the runs differ from the recipe, as --set takes them
 
     @property
     def table(self) -> str:
         return self.name.partition("/")[0]
+
+    @property
+    def setting(self) -> str:
+        return self.name.split("/", 2)[1]
+
+    @property
+    def method(self) -> str:
+        """The method of the recipe and the changed settings, e.g. "fixmatch (guidance.name=prg)"."""
+        return _with_changes(self.name.split("/", 2)[2], self.changes)
+
+    @property
+    def full_name(self) -> str:
+        """The name of the recipe and the changed settings."""
+        return _with_changes(self.name, self.changes)
+
+    @property
+    def paper(self) -> Recipe:
+        """The recipe with the paper's figures, or without them if settings were changed."""
+        return Recipe(self.recipe.sections) if self.changes else self.recipe
 
     @property
     def counted(self) -> tuple[RunResult, ...]:
@@ -89,6 +109,10 @@ class Cell:
         failed = {seed: f"seed {seed} failed" for seed in self.failures}
         states = {**waiting, **reached, **failed}
         return ", ".join(state for seed, state in states.items() if seed not in done)
+
+
+def _with_changes(name: str, changes: Iterable[str]) -> str:
+    return f"{name} ({', '.join(changes)})" if changes else name
 
 
 def choose(patterns: Iterable[str]) -> list[str]:

@@ -27,6 +27,11 @@ ABOUT_SCHEDULES = (
     "is another one."
 )
 
+ABOUT_CHANGES = (
+    "A row whose name has settings in brackets is not the paper's cell: these settings differ from the recipe, and the "
+    "paper's figure is left out."
+)
+
 
 def paper_column(metric: str) -> str:
     return f"paper_{metric}"
@@ -44,12 +49,11 @@ def headings() -> dict[str, str]:
 
 def row(cell: Cell) -> dict[str, str]:
     """One cell as text, by column, in the order of `headings()`."""
-    _, setting, method = cell.name.split("/", 2)
     percent = {name: spread.percent for name, spread in (cell.headline or {}).items()}
     num_seeds = len(cell.folders)
     cells = {
-        SETTING: setting,
-        METHOD: method,
+        SETTING: cell.setting,
+        METHOD: cell.method,
         SCHEDULE: ", ".join(cell.schedules) or NONE,
         FINAL: percent.get(FINAL, NONE),
         BEST: percent.get(BEST, NONE),
@@ -59,7 +63,7 @@ def row(cell: Cell) -> dict[str, str]:
     }
     for metric in headline_metrics():
         cells[metric.name] = percent.get(headline_name(metric.name), NONE)
-        cells[paper_column(metric.name)] = cell.recipe.printed_metric(metric.name)
+        cells[paper_column(metric.name)] = cell.paper.printed_metric(metric.name)
     return {column: cells[column] for column in headings()}
 
 
@@ -70,7 +74,11 @@ def _two_digits(value: float) -> str:
 
 def how_to_read(cells: Iterable[Cell]) -> str:
     cells = list(cells)
-    about = {ABOUT_SCHEDULES: any(cell.schedules for cell in cells), ABOUT_SHORT_RUNS: any(c.is_short for c in cells)}
+    about = {
+        ABOUT_SHORT_RUNS: any(cell.is_short for cell in cells),
+        ABOUT_SCHEDULES: any(cell.schedules for cell in cells),
+        ABOUT_CHANGES: any(cell.changes for cell in cells),
+    }
     return " ".join([HOW_TO_READ, *(text for text, applies in about.items() if applies)])
 
 
@@ -103,8 +111,8 @@ def notes(cells: Iterable[Cell]) -> dict[str, list[str]]:
     """Remarks on the paper's figures, each with the cells that it belongs to."""
     named: dict[str, list[str]] = {}
     for cell in cells:
-        if cell.recipe.note:
-            named.setdefault(cell.recipe.note, []).append(cell.name.partition("/")[2])
+        if cell.paper.note:
+            named.setdefault(cell.paper.note, []).append(cell.name.partition("/")[2])
     return named
 
 

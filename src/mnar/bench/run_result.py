@@ -55,7 +55,7 @@ def keep_result(path: Path, config: RunConfig) -> None:
     if RunFolder(path).is_finished:
         with suppress(ValueError):  # damaged: `result_of` reports the damage
             check_reusable(path, config)
-            result = {"settings": _settings(config), "result": asdict(_read_result(path))}
+            result = {"settings": plain_settings(config), "result": asdict(_read_result(path))}
             write_atomically(path.with_suffix(RESULT), json.dumps(result, indent=1))
 
 
@@ -66,12 +66,12 @@ def kept_result(path: Path, config: RunConfig) -> RunResult | None:
         return None
     try:
         entries = json.loads(kept.read_text())
-        return RunResult(**entries["result"]) if entries["settings"] == _settings(config) else None
+        return RunResult(**entries["result"]) if entries["settings"] == plain_settings(config) else None
     except (ValueError, KeyError, TypeError):  # damaged, or written by another version: read the run again
         return None
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
+def plain_settings(config: RunConfig) -> dict[str, Any]:
     """The options of a run as JSON gives them back."""
     settings: dict[str, Any] = json.loads(json.dumps(settings_of(config.to_dict()), default=str))
     return settings

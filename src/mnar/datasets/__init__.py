@@ -1,7 +1,8 @@
 """Data sets by name: the benchmarks of the papers, and the user's own data.
 
 `DATASETS` maps each name to its loader. A loader takes the path that the user gave as --data, or None, and returns a
-`mnar.types.DataSet`: the training set and the test set as tensors. Each loader can also be imported from here.
+`mnar.types.DataSet`: the training set and the test set as tensors. A loader with the parameter `seed` also gets the
+seed of the run, e.g. to draw the test set. Each loader can also be imported from here.
 The folder user_files/ reads the user's own half-labelled files for the data set `own_data`.
 """
 

@@ -13,10 +13,14 @@ confident pseudo-label, the lower is the threshold of that class.
     lambda    unlabeled_weight   weight of the unlabelled loss
               warmup             whether beta is divided by the number of samples without a class, as long as
                                  that number is larger than every class                                   Eq. 11
+              count_from         whether `selected` gets the pseudo-label after the guidance ("rectified") or the
+                                 prediction before the guidance ("raw")
               weak_gradient      whether the backward pass includes the weak views, as in FixMatch
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -45,13 +49,17 @@ class FlexMatch(Learner):
         threshold: float = 0.95,
         unlabeled_weight: float = 1.0,
         warmup: bool = True,
+        count_from: Literal["rectified", "raw"] = "rectified",
         weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
         self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
         check_shares(threshold=threshold)
         check_weights(unlabeled_weight=unlabeled_weight)
+        if count_from not in ("rectified", "raw"):
+            raise ValueError(f"count_from is {count_from!r}; choose from ['rectified', 'raw']")
         self.threshold, self.unlabeled_weight, self.warmup = threshold, unlabeled_weight, warmup
+        self.count_from = count_from
 
         # The buffer has one more row than there are samples. Rows of a batch that select nothing write to that row.
         self.register_buffer("selected", torch.full((task.num_unlabeled + 1,), -1, dtype=torch.int32))
@@ -73,7 +81,8 @@ class FlexMatch(Learner):
         self.note_pseudo_labels(target, mask)
         # The counts change after the mask is made, and they use the fixed threshold. Otherwise a class would count the
         # samples that its own low threshold let in.
-        self._select(target, confidence >= self.threshold, batch.u_index)
+        surest, counted = (confidence, target) if self.count_from == "rectified" else probs.max(1)
+        self._select(counted, surest >= self.threshold, batch.u_index)
 
         logits_strong = self.guidance.pool_logits(logits_strong)
         unlabeled = (mask * F.cross_entropy(logits_strong, target, reduction="none")).mean()  # Eq. 8
@@ -99,9 +108,9 @@ class FlexMatch(Learner):
         effect = self.learning_effect
         return self.threshold * effect / (2 - effect)  # Eq. 12
 
-    def _select(self, target: Tensor, confident: Tensor, index: Tensor) -> None:
-        """Store the confident pseudo-labels of this batch in `selected`, and update `counts`.  Eq. 5"""
-        label = distributed.gather(torch.where(confident, target, -1).to(torch.int32))
+    def _select(self, counted: Tensor, confident: Tensor, index: Tensor) -> None:
+        """Store the confident classes of this batch in `selected`, and update `counts`.  Eq. 5"""
+        label = distributed.gather(torch.where(confident, counted, -1).to(torch.int32))
         index = distributed.gather(index)
 
         # A sample may be in the batch more than once. Then its last confident row decides, as in a sequential loop.

@@ -76,7 +76,8 @@ def configure(
     config = _merge(config, PAIR_DEFAULTS.get((learner_name, data_name), {}))
     config = _merge(_merge(config, cell), chosen)
     config = _with_protocol_sizes(config)
-    config = _with_guidance(config, named={**cell, **chosen})
+    own_guidance = _own_guidance(learner_name, _recipe(recipe) if recipe else None)
+    config = _with_guidance(config, own_guidance, named={**cell, **chosen})
     config = _with_options_of_guidance(config)
     config = _with_schedule(config, PUBLISHED if schedule is None else schedule, parsed)
     if data is not None:
@@ -129,22 +130,27 @@ def _with_protocol_sizes(config: Sections) -> Sections:
     return {**config, "protocol": {**sizes, **config["protocol"]}}
 
 
-def _with_guidance(config: Sections, *, named: Mapping[str, Any]) -> Sections:
+def _own_guidance(learner: str, recipe: Recipe | None) -> Sections:
+    """Return the guidance of the learner's own paper. A recipe may change its options if the learner is its own."""
+    changed = recipe.own_guidance if recipe and recipe.sections["learner"]["name"] == learner else None
+    return {**default_guidance_of(learner), **(changed or {})}
+
+
+def _with_guidance(config: Sections, own_guidance: Sections, *, named: Mapping[str, Any]) -> Sections:
     """Choose the guidance or the chain of guidances, and complete the options. `named` are the sections the user named.
 
-    A learner that is named without a guidance gets the guidance of its own paper. A guidance that is named acts after
-    the guidance of the learner's paper, or replaces it if the named guidance corrects class shares itself
+    A learner that is named without a guidance gets `own_guidance`, the guidance of its own paper. A guidance that is
+    named acts after `own_guidance`, or replaces it if the named guidance corrects class shares itself
     (`Guidance.aligns`). A chain is used as given.
     """
-    learner, guidance = config["learner"]["name"], config["guidance"]
-    from_paper = default_guidance_of(learner)
+    guidance = config["guidance"]
     is_chain = "preceded_by" in guidance
-    has_two = from_paper["name"] != "none" and guidance["name"] != "none"
+    has_two = own_guidance["name"] != "none" and guidance["name"] != "none"
     if "guidance" not in named and "learner" in named:
-        guidance = from_paper
+        guidance = own_guidance
     elif has_two and not is_chain and not _aligns(guidance):
-        guidance = {**guidance, "preceded_by": from_paper}
-    return {**config, "guidance": _with_options_of(learner, config["dataset"]["name"], guidance)}
+        guidance = {**guidance, "preceded_by": own_guidance}
+    return {**config, "guidance": _with_options_of(config, own_guidance, guidance)}
 
 
 def _with_options_of_guidance(config: Sections) -> Sections:
@@ -169,14 +175,14 @@ def _aligns(guidance: Sections) -> bool:
     return class_of(make).aligns or bool(options.get("align"))  # CReST corrects class shares only with align=true
 
 
-def _with_options_of(learner: str, dataset: str, guidance: Sections) -> Sections:
+def _with_options_of(config: Sections, own_guidance: Sections, guidance: Sections) -> Sections:
     """Add to each guidance of a chain the default options for this data set and learner. Given options win."""
-    name, from_paper = guidance["name"], default_guidance_of(learner)
-    of_learner = LEARNERS[learner].guidance_options if learner in LEARNERS else {}
-    options = {**GUIDANCE_DEFAULTS.get((name, dataset), {}), **of_learner.get(name, {})}
-    options |= from_paper if name == from_paper["name"] else {}
+    name, learner = guidance["name"], LEARNERS.get(config["learner"]["name"])
+    of_learner = learner.guidance_options if learner is not None else {}
+    options = {**GUIDANCE_DEFAULTS.get((name, config["dataset"]["name"]), {}), **of_learner.get(name, {})}
+    options |= own_guidance if name == own_guidance["name"] else {}
     before = (
-        {"preceded_by": _with_options_of(learner, dataset, guidance["preceded_by"])}
+        {"preceded_by": _with_options_of(config, own_guidance, guidance["preceded_by"])}
         if "preceded_by" in guidance
         else {}
     )

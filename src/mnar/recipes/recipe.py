@@ -28,6 +28,7 @@ class Recipe(NamedTuple):
     geometric_mean_deviation: float | None = None
     per_class: dict[int, ClassScores] | None = None  # by number of training steps
     note: str = ""  # read this before quoting the figure
+    own_guidance: Sections | None = None  # options of the learner's own guidance that differ from its default
 
     @property
     def printed(self) -> str:

@@ -1,11 +1,14 @@
 """Recipes that the paper does not have.
 
-Two suites run every protocol on a small scale. A third one has human labels that are really missing not at random, and
-a fourth one the five pool shapes of the literature.
+Two suites run every protocol on a small scale. A third one has human labels that are really missing not at random, a
+fourth one the five pool shapes of the literature. The last two compare all guidances and all image learners on digits.
 """
 
 from __future__ import annotations
 
+from mnar.config import IDLE_GUIDANCES
+from mnar.guidances import GUIDANCES
+from mnar.learners import LEARNERS
 from mnar.protocols.pool_shape import SHAPES
 from mnar.recipes.defaults import DATASET_DEFAULTS
 from mnar.recipes.printed_table import Column, balanced, cadr, darp, own, recipes_of
@@ -16,6 +19,8 @@ TITLES: dict[str, str] = {
     "tabular-digits": "Every protocol on a small scale: digits as a table",
     "agreement": "CIFAR with human labels, kept where the annotators agree",
     "shapes": "The five pool shapes: long-tailed labels, and a pool with another class distribution",
+    "guidances": "Every guidance on digits: a pool like the labels, uniform or reversed; balanced labels, skewed pool",
+    "learners": "Every image learner on digits: as in its paper, with PRG and with PRG^Last",
 }
 # The methods that are compared on the pool shapes, LEARNER or LEARNER+GUIDANCE.
 SHAPE_METHODS = (
@@ -55,14 +60,59 @@ def _pool_shapes() -> dict[str, Recipe]:
     The labelled images are not part of the pool, as in SimPro's code. Otherwise the pool would have another shape:
     reversed, the first class of CIFAR-10 would have 540 images instead of 40.
     """
-    columns = [
-        Column(f"{dataset}-{shape.replace('_', '-')}", dataset, {"name": "pool_shape", "shape": shape})
-        for dataset in ("cifar10", "cifar100", "digits")
-        for shape in SHAPES
-    ]
-    recipes = _without_figures("shapes", columns, SHAPE_METHODS)
-    only_additional = {"split": {"include_labeled": False}}
-    return {name: recipe._replace(sections={**recipe.sections, **only_additional}) for name, recipe in recipes.items()}
+    columns = [_shape(dataset, shape) for dataset in ("cifar10", "cifar100", "digits") for shape in SHAPES]
+    return _with_drawn_test_set(_with_exact_pool(_without_figures("shapes", columns, SHAPE_METHODS)))
+
+
+def _guidances() -> dict[str, Recipe]:
+    """Return FixMatch with each guidance, in the four situations that docs/choosing.md tells apart.
+
+    Where the labels are skewed, the situations have the same labels and differ only in the pool.
+    """
+    columns = [_shape("digits", shape) for shape in ("consistent", "uniform", "reversed")]
+    columns.append(balanced("digits", 40, 100))
+    guided = tuple(f"fixmatch+{name}" for name in GUIDANCES if name not in IDLE_GUIDANCES)
+    return _with_drawn_test_set(_with_exact_pool(_without_figures("guidances", columns, ("fixmatch", *guided))))
+
+
+def _shape(dataset: str, shape: str) -> Column:
+    return Column(f"{dataset}-{shape.replace('_', '-')}", dataset, {"name": "pool_shape", "shape": shape})
+
+
+def _learners() -> dict[str, Recipe]:
+    """Return every image learner as in its paper, with PRG and with PRG^Last; each learner is a setting of its own."""
+    recipes: dict[str, Recipe] = {}
+    for name, learner in LEARNERS.items():
+        if "images" in learner.suits:
+            methods = (name, f"{name}+prg", f"{name}+prg_last") if learner.is_guided else (name,)
+            column = cadr("digits", 20)._replace(name=f"digits-{name.replace('_', '-')}")
+            recipes |= _without_figures("learners", [column], methods)
+    return _with_drawn_test_set(recipes)
+
+
+def _with_exact_pool(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
+    """Leave the labelled images out of the pool, so that the pool has exactly the class counts of the protocol."""
+    return {name: _with_options(recipe, "split", include_labeled=False) for name, recipe in recipes.items()}
+
+
+def _with_drawn_test_set(recipes: dict[str, Recipe]) -> dict[str, Recipe]:
+    """Let each seed draw its own test set on digits.
+
+    500 test images are few. With one fixed test set, all seeds would share its chance errors.
+    """
+    return {
+        name: _with_options(recipe, "dataset", test_set="drawn") if _is_on_digits(recipe) else recipe
+        for name, recipe in recipes.items()
+    }
+
+
+def _is_on_digits(recipe: Recipe) -> bool:
+    return bool(recipe.sections["dataset"]["name"] == "digits")
+
+
+def _with_options(recipe: Recipe, section: str, **options: bool | str) -> Recipe:
+    changed = {**recipe.sections.get(section, {}), **options}
+    return recipe._replace(sections={**recipe.sections, section: changed})
 
 
 def _without_figures(table: str, columns: list[Column], methods: tuple[str, ...]) -> dict[str, Recipe]:
@@ -75,4 +125,6 @@ SUITES: dict[str, Recipe] = {
     **_small("tabular-digits", "digits_tabular", ("vime", "vime+prg", "vime+prg_last")),
     **_agreement(),
     **_pool_shapes(),
+    **_guidances(),
+    **_learners(),
 }

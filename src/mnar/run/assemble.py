@@ -7,6 +7,7 @@ part.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from pathlib import Path
 
@@ -35,8 +36,10 @@ NUM_CHECKED = 100  # samples that guidances and learners may inspect before trai
 
 def load_data(config: RunConfig, root: Path | None = None) -> DataSet:
     """Read the data set that the configuration names; `root` overrides its place."""
+    make = DATASETS[config.dataset.name]
     options = config.dataset.options if root is None else {**config.dataset.options, "root": root}
-    return DATASETS[config.dataset.name](**options)
+    takes_seed = "seed" in inspect.signature(make).parameters  # a data set that draws its own test set
+    return make(**options, seed=config.seed) if takes_seed else make(**options)
 
 
 def make_split(config: RunConfig, data: DataSet) -> Split:

@@ -22,12 +22,14 @@ TASK_SECTIONS = ("dataset", "protocol", "split")
 
 # Options that runs of earlier versions do not have, with the values that these runs used.
 ADDED_OPTIONS = {
+    "dataset.test_set": "fixed",
     "train.batch_stages": [1.0],
     "train.labeled_view": "auto",
     "learner.weak_gradient": True,
     "learner.targets": "hard",
     "learner.strong_views": 1,
     "learner.labeled_strong": False,
+    "learner.count_from": "rectified",
 }
 
 Floats = npt.NDArray[np.float64]

@@ -50,6 +50,9 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     empty text and "?" mean "no label". Other texts, also "none", are classes. If -1 is one of your classes, choose
     another `unlabeled`, such as None. If every row has a label, training is plain supervised learning.
 
+    `score` leaves out rows without a label, with a warning. Metrics of scikit-learn (`scoring="accuracy"`) cannot do so
+    and count such rows as errors. Cross-validate with `cv=LabeledOnlyKFold()`, which tests labelled rows only.
+
     learner              "auto": several kinds are tried; the name of a member of the portfolio, e.g. "kernel"; or the
                          name of a learner, as listed by `mnar list`, which trains one network
     guidance             the guidance of a network, as listed by `mnar list`; "auto": suitable for the kind of data. If

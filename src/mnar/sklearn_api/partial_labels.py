@@ -43,7 +43,8 @@ def labeled_accuracy(model: Any, x: Any, y: Any, unlabeled: object, sample_weigh
     if not is_labeled.all():
         warnings.warn(
             f"{(~is_labeled).sum()} of {len(is_labeled)} rows in y have no label and are not scored; in "
-            "cross-validation, use cv=LabeledOnlyKFold(), which keeps such rows for training",
+            "cross-validation, use cv=LabeledOnlyKFold(), which keeps such rows for training. With scoring=..., "
+            "scikit-learn would count such rows as errors, without a warning",
             stacklevel=3,
         )
     check_consistent_length(x, y, sample_weight)

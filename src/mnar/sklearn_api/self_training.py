@@ -25,6 +25,9 @@ class GuidedSelfTraining(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
     `fit(X, y)` takes every X that the classifier takes. In y, the value `unlabeled`, None, NaN, empty text and "?" mean
     "no label". If every row has a label, the classifier is fitted in the usual way.
 
+    `score` leaves out rows without a label, with a warning. Metrics of scikit-learn (`scoring="accuracy"`) cannot do so
+    and count such rows as errors. Cross-validate with `cv=LabeledOnlyKFold()`, which tests labelled rows only.
+
     estimator       a classifier with `predict_proba`, e.g. a Pipeline
     guidance        "none", "prg", "prg_last", "cadr", "distribution_alignment", "darp", "simpro" or "tracking"; or a
                     function that makes a guidance for a task, e.g. `functools.partial(PRG, alpha=3.0)`
