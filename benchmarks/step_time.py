@@ -132,15 +132,17 @@ class Bench:
             torch.cuda.set_sync_debug_mode("default")
         return "0"
 
-    def profile(self, count: int) -> dict[str, float]:
-        """The milliseconds per step of each kernel, the slowest first."""
+    def profile(self, count: int) -> dict[str, tuple[float, float]]:
+        """The milliseconds and the launches per step of each kernel, the slowest first."""
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             self.steps(count)
             self.finish()
-        spent: dict[str, float] = defaultdict(float)
+        kernels: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
         for event in profiler.key_averages():
-            spent[event.key] += event.self_device_time_total / 1e3 / count
-        return dict(sorted(spent.items(), key=lambda item: -item[1]))
+            milliseconds, launches = kernels[event.key]
+            milliseconds += event.self_device_time_total / 1e3 / count
+            kernels[event.key] = milliseconds, launches + event.count / count
+        return dict(sorted(kernels.items(), key=lambda item: -item[1][0]))
 
 
 def kind_of(kernel: str) -> str:
@@ -211,13 +213,14 @@ def main() -> None:
     if arguments.profile and on_gpu:
         kernels = benches[0].profile(20)
         by_kind: dict[str, float] = defaultdict(float)
-        for name, milliseconds in kernels.items():
+        for name, (milliseconds, _) in kernels.items():
             by_kind[kind_of(name)] += milliseconds
         figures["profile_ms"] = {kind: round(ms, 3) for kind, ms in by_kind.items()}
-        figures["kernels_ms"] = {name: round(ms, 4) for name, ms in list(kernels.items())[:60]}
+        figures["kernels_ms"] = {name: round(ms, 4) for name, (ms, _) in list(kernels.items())[:60]}
+        figures["launches"] = {name: round(launches, 2) for name, (_, launches) in list(kernels.items())[:60]}
         print("profile", figures["profile_ms"])
-        for name, milliseconds in list(kernels.items())[:30]:
-            print(f"  {milliseconds:7.3f} ms  {name[:110]}")
+        for name, (milliseconds, launches) in list(kernels.items())[:30]:
+            print(f"  {milliseconds:7.3f} ms  {launches:5.0f} x  {name[:110]}")
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1))
 

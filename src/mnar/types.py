@@ -47,7 +47,7 @@ class Task(NamedTuple):
             torch._assert_async((counts > 0).all().cpu())  # works on fake tensors, too, which have no values
         except RuntimeError as error:
             raise ValueError(
-                f"no labelled sample of class {(counts == 0).nonzero().flatten().tolist()}; {needed_by} divides by the "
+                f"no labelled sample of class {(counts == 0).nonzero().flatten().tolist()}; {needed_by} uses the "
                 "class shares of the labels, so label at least one sample of each class (train.validation holds out "
                 "some labels), or choose another method"
             ) from error

@@ -47,7 +47,12 @@ def test_the_list_of_recipes_has_all_of_them_or_those_that_a_name_or_pattern_sel
     shown = [name for name in RECIPES if f"  {name} " in some]
     assert shown == [name for name in RECIPES if name.startswith("table1/") and "-g20/fixmatch" in name]
     guidances = mnar("list", "guidances", "prg").output
-    assert [name for name in GUIDANCES if f"  {name} " in guidances] == ["prg", "prg_last"]
+    assert [name for name in GUIDANCES if f"  {name} " in guidances] == [
+        "prg",
+        "prg_last",
+        "prg_smooth",
+        "prg_balanced",
+    ]
 
 
 def test_the_list_of_guidances_names_the_paper_and_the_learners_of_each(mnar: Mnar) -> None:

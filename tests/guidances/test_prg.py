@@ -296,6 +296,32 @@ def test_half_precision_probabilities_are_handled_in_float32(dtype: torch.dtype,
         assert torch.equal(q, expected(probs.to(dtype).float(), index))
 
 
+# Class shares of the pool other than uniform ones
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_given_pool_shares_equal_the_literal_walk_times_pi(last: bool) -> None:
+    pi = (0.5, 0.3, 0.2)
+    prg, literal = make_prg(3, pool_shares=pi, window=5, last=last), LiteralPRG(3, pool_shares=pi, window=5, last=last)
+    for probs, index in random_batches(3, 60):
+        assert_close(prg(probs, index).double(), torch.from_numpy(literal(probs, index)), atol=1e-5, rtol=0)
+        matrix, expected = prg.guidance_matrix(), literal.guidance_matrix()
+        assert_close(rows_to_sum_one(matrix), rows_to_sum_one(expected), atol=1e-5, rtol=0)
+
+
+def test_labelled_pool_shares_are_the_class_distribution_of_the_labels() -> None:
+    task = Task(3, NUM_UNLABELED, torch.tensor([0, 0, 0, 1, 2]), batch_unlabeled=BATCH)
+    labeled, given = PRG(task, pool_shares="labeled"), PRG(task, pool_shares=(3.0, 1.0, 1.0))
+    for probs, index in random_batches(3, 20):
+        assert torch.equal(labeled(probs, index), given(probs, index))
+
+
+def test_equal_pool_shares_are_plain_prg() -> None:
+    equal, prg = make_prg(3, pool_shares=(2.0, 2.0, 2.0)), make_prg(3)
+    for probs, index in random_batches(3, 20):
+        assert_close(equal(probs, index), prg(probs, index))
+
+
 # State
 
 

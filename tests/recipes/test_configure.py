@@ -158,6 +158,7 @@ def test_a_guidance_beside_ups_leaves_empty_rows_alone_and_holds_a_whole_pass() 
     settings = ["guidance.window=7", "guidance.empty_row=onehot"]
     options = configure(learner="ups", guidance="prg_last", settings=settings).guidance.options
     assert (options["empty_row"], options["window"], options["last"]) == ("onehot", 7, True)
+    assert configure(learner="ups", guidance="prg_smooth").guidance.options["window"] == 1024
 
 
 def test_an_encoder_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,6 +370,8 @@ def test_a_guidance_knows_the_data_set_wherever_it_stands_in_a_chain(chain: str)
     [
         ("prg", "distribution_alignment+prg"),
         ("prg_last", "distribution_alignment+prg_last"),
+        ("prg_smooth", "distribution_alignment+prg_smooth"),
+        ("prg_balanced", "prg_balanced"),
         ("crest", "distribution_alignment+crest"),
         ("crest_plus", "crest_plus"),
         ("cadr", "cadr"),

@@ -140,12 +140,12 @@ def test_the_pool_with_balanced_labels_is_long_tailed_and_has_no_labelled_row() 
     assert np.intersect1d(rows.labeled_index, rows.unlabeled_index).size == 0
 
 
-def test_every_image_learner_is_compared_with_itself_under_prg_and_prg_last() -> None:
+def test_every_image_learner_is_compared_with_itself_under_prg_prg_last_and_smoothed_prg() -> None:
     learners = {name: learner for name, learner in LEARNERS.items() if "images" in learner.suits}
     expected = {
         f"learners/digits-{name.replace('_', '-')}/{method}"
         for name, learner in learners.items()
-        for method in ([name, f"{name}+prg", f"{name}+prg_last"] if learner.is_guided else [name])
+        for method in [name, *(f"{name}+{prg}" for prg in ("prg", "prg_last", "prg_smooth") if learner.is_guided)]
     }
     assert {name for name in SUITES if name.startswith("learners/")} == expected
     assert {"learners/digits-pi-model/pi_model+prg", "learners/digits-supervised/supervised"} <= expected

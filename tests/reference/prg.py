@@ -1,7 +1,8 @@
 """PRG and PRG^Last, literally: a dict, loops over samples, a list of the last batches. Slow on purpose.
 
 An oracle for `mnar.guidances.PRG`, written from Algorithms 1 and 2 of "Towards Semi-supervised Learning with
-Non-random Missing Labels" and from the fixed readings on the method's page. Everything is float64.
+Non-random Missing Labels" and from the fixed readings on the method's page. Everything is float64. The options
+`smoothing` and `pool_shares` follow the formulas on the pages prg_smooth and prg.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ class LiteralPRG:
         steps: int = 1,
         usage: str = "soft",
         empty_row: str = "onehot",
+        smoothing: float = 0.0,
+        pool_shares: Sequence[float] | None = None,
+        batch: int = 0,
     ) -> None:
         self.num_classes = num_classes
         self.alpha = alpha
@@ -40,6 +44,9 @@ class LiteralPRG:
         self.steps = steps
         self.usage = usage
         self.empty_row = empty_row
+        self.smoothing = smoothing
+        self.pool_shares = pool_shares
+        self.batch = batch  # size of a full batch; only the smoothing needs it
         self.bank: dict[int, int] = {}  # l: no entry before the first visit
         self.tracked_transitions: list[Matrix] = []  # C^(n), one per batch, oldest first
         self.tracked_usage: list[Vector] = []
@@ -104,16 +111,20 @@ class LiteralPRG:
     def guidance_matrix(self) -> Matrix:
         """H', before the power `steps`."""
         transitions, usage = self.transitions, self.class_usage
+        visits = self.window * self.batch / self.num_classes  # of a class with the average share, within the window
+        added = self.smoothing * visits / (self.num_classes - 1)  # b, for every pair of classes
         matrix = np.zeros((self.num_classes, self.num_classes))
         for i in range(self.num_classes):
             moves_away = transitions[i].sum()
             for j in range(self.num_classes):
                 if i == j:
                     matrix[i, j] = self.alpha / (self.num_classes - 1)  # after the rows are normalised
-                elif moves_away > 0:
-                    matrix[i, j] = transitions[i, j] / moves_away  # H
+                elif moves_away + added > 0:
+                    matrix[i, j] = (transitions[i, j] + added) / (moves_away + added * (self.num_classes - 1))  # H
         if not self.rescale or usage.sum() == 0:
             return matrix
         for j in range(self.num_classes):
-            matrix[:, j] /= max(usage[j] / usage.sum(), SMALLEST_SHARE)  # Eq. (sca)
+            smallest = 1 / (self.window * self.batch) if self.smoothing > 0 else SMALLEST_SHARE
+            matrix[:, j] /= max(usage[j] / usage.sum(), smallest)  # Eq. (sca)
+            matrix[:, j] *= 1 if self.pool_shares is None else self.pool_shares[j]
         return matrix

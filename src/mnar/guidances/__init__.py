@@ -15,6 +15,7 @@ from mnar.guidances.distribution_alignment import DistributionAlignment
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.none import NoGuidance
 from mnar.guidances.prg import PRG
+from mnar.guidances.prg_balanced import BalancedPRG
 from mnar.guidances.simpro import SimPro
 from mnar.guidances.tracking import Tracking
 
@@ -28,6 +29,8 @@ GUIDANCES: dict[str, Callable[..., Guidance]] = {
     "crest_plus": partial(CReST, align=True),
     "prg": PRG,
     "prg_last": partial(PRG, last=True, alpha=3.0),  # alpha as in the published README
+    "prg_smooth": partial(PRG, smoothing=1.0),  # not in the paper; docs/methods/prg_smooth.md
+    "prg_balanced": BalancedPRG,
     "simpro": SimPro,
     "cdmad": CDMAD,
     "adello": ADELLO,
@@ -48,6 +51,7 @@ __all__ = [
     "DARP",
     "GUIDANCES",
     "PRG",
+    "BalancedPRG",
     "CReST",
     "Chain",
     "DistributionAlignment",

@@ -67,7 +67,7 @@ class DistributionAlignment(Guidance):
 
         # The average over a window needs one row per batch. The exponential moving average is a single row that decays.
         num_rows = window if ema is None else 1
-        self.register_buffer("target", _shares(target, task), persistent=False)
+        self.register_buffer("target", target_shares(target, task), persistent=False)
         self.register_buffer("history", torch.zeros(num_rows, task.num_classes))
         self.register_buffer("batches", torch.zeros(1, dtype=torch.int64))  # number of batches tracked so far
 
@@ -106,7 +106,7 @@ class DistributionAlignment(Guidance):
         self.batches += 1
 
 
-def _shares(target: str | tuple[float, ...], task: Task) -> Tensor:
+def target_shares(target: str | tuple[float, ...], task: Task) -> Tensor:
     """Return the class distribution that the option `target` describes, [k]."""
     k = task.num_classes
     if target == "uniform":

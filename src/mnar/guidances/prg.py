@@ -11,6 +11,11 @@ predictions. To rectify a pseudo-label, PRG multiplies it by one row of the resu
     H'       guidance_matrix()    random walk on C, self-loop alpha/(k-1), divided by L              Eq. (sca)
     p~       forward()            normalise(p * H'[row]), row = argmax p (PRG) or l (PRG^Last)       Eq. (de3)
 
+Two options are not in the paper. `smoothing` adds b transitions to each pair of classes, as a Dirichlet prior does:
+H_ij = (C_ij + b) / (sum_j C_ij + b (k - 1)). Without smoothing, a transition that was not counted within the window is
+impossible. `pool_shares` pushes the pseudo-labels towards class shares pi other than uniform:
+H'_ij = H_ij pi_j / L_j.
+
 The paper and its published code differ. docs/methods/prg.md says which of them this implementation follows, and why.
 """
 
@@ -24,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mnar import distributed
+from mnar.guidances.distribution_alignment import target_shares
 from mnar.guidances.guidance import Guidance
 from mnar.types import Task
 
@@ -43,10 +49,15 @@ class PRG(Guidance):
     usage        "soft": L is the mean of the predictions; "hard": L counts their arg-max classes
     empty_row    for a class that no sample left within the window, "onehot" makes p~ one-hot, as the formula does, and
                  "identity" leaves p unchanged
+    smoothing    transitions that are added to each row of C, spread over all other classes. The unit is the number of
+                 visits that a class with the average share has within the window. The paper has none
+    pool_shares  class shares of the pool, towards which the division by L pushes the pseudo-labels: "uniform" as in the
+                 paper, "labeled" for the class distribution of the labels, or one positive number per class
     """
 
     paper = "Duan et al., ICCV 2023"
 
+    pool_shares: Tensor | None
     bank: Tensor
     counts: Tensor
     events: Tensor
@@ -66,6 +77,8 @@ class PRG(Guidance):
         steps: int = 1,
         usage: Literal["soft", "hard"] = "soft",
         empty_row: Literal["onehot", "identity"] = "onehot",
+        smoothing: float = 0.0,
+        pool_shares: Literal["uniform", "labeled"] | tuple[float, ...] = "uniform",
     ) -> None:
         super().__init__(task)
         if not 0 <= alpha < math.inf:
@@ -78,10 +91,26 @@ class PRG(Guidance):
             raise ValueError(f"unknown usage {usage!r}; choose from ['soft', 'hard']")
         if empty_row not in ("onehot", "identity"):
             raise ValueError(f"unknown empty_row {empty_row!r}; choose from ['onehot', 'identity']")
+        if not 0 <= smoothing < math.inf:
+            raise ValueError(
+                f"smoothing is {smoothing}; the number of added transitions must be zero, as in the paper, or "
+                "positive. Choose e.g. 1"
+            )
+        if pool_shares != "uniform" and not rescale:
+            raise ValueError(
+                f"pool_shares is {pool_shares!r}, but rescale is false; PRG must divide by L to reach the class shares "
+                "of the pool. Set rescale to true, or pool_shares to uniform"
+            )
         self.alpha, self.window, self.last, self.rescale = alpha, window, last, rescale
         self.steps, self.soft_usage, self.empty_row_identity = steps, usage == "soft", empty_row == "identity"
 
         k = task.num_classes
+        num_visits = window * task.batch_unlabeled
+        self.added = smoothing * num_visits / k  # per row of C
+        # With smoothing, H_ij is positive also if no sample is predicted as class j. Then L_j counts as one visit.
+        self.smallest_share = 1 / num_visits if smoothing > 0 else SMALLEST_SHARE
+        shares = None if pool_shares == "uniform" else target_shares(pool_shares, task)
+        self.register_buffer("pool_shares", shares, persistent=False)
         self.nowhere = k * k  # the event code of a sample that did not move
         # One row more than there are samples: if a sample occurs several times in a batch, all but its last occurrence
         # write to this extra row.
@@ -145,10 +174,15 @@ class PRG(Guidance):
         """
         walk = self.transitions[row]  # a copy, so the lines below do not change the buffer
         leaving = walk.sum(1, keepdim=True)
-        walk /= leaving.clamp(min=1)
+        if self.added > 0:
+            walk.add_(self.added / (self.task.num_classes - 1)).div_(leaving + self.added)
+        else:
+            walk /= leaving.clamp(min=1)
         walk.scatter_(1, row.unsqueeze(1), self.alpha / (self.task.num_classes - 1))  # H_ii; no second normalisation
         if self.rescale:
-            walk /= self.class_usage.clamp(min=SMALLEST_SHARE)  # Eq. (sca)
+            walk /= self.class_usage.clamp(min=self.smallest_share)  # Eq. (sca)
+        if self.pool_shares is not None:
+            walk *= self.pool_shares
         return walk, leaving
 
     def _rectify(self, probs: Tensor, row: Tensor, visited: Tensor | None = None) -> Tensor:

@@ -22,6 +22,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+READ_SOON = tl.constexpr("evict_last")  # the next layer reads the result, which should stay in the cache until then
+
 
 @triton.jit
 def patch_convolve(
@@ -168,7 +170,7 @@ def slide_convolve(
         value = (upper + 0.0).to(y.dtype.element_ty)
         upper, middle = middle + 0.0, lower + 0.0
         where = ((top + (row - 1) * WIDTH) * OUT)[:, None] + tl.arange(0, OUT)[None, :]
-        tl.store(y + where, value, (exists & (row > 0))[:, None])
+        tl.store(y + where, value, (exists & (row > 0))[:, None], eviction_policy=READ_SOON)
 
 
 @triton.jit

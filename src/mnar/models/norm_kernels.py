@@ -12,9 +12,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Values that are read for the last time in this pass leave the cache first, so that the results, which the next layer
-# reads, stay in the cache.
+# Values that are read for the last time in this pass leave the cache first, and results that the next layer reads stay
+# in the cache as long as possible.
 LAST_READ = tl.constexpr("evict_first")
+READ_SOON = tl.constexpr("evict_last")
 
 
 @triton.jit
@@ -43,8 +44,10 @@ def gather_moments(
     squares = tl.zeros((BLOCK_ROWS, BLOCK_CHANNELS), tl.float32)
     for step in range(tiles):
         start, offsets, inside = _tile(first_tile + step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
-        value = tl.load(x + start + offsets, inside, 0.0)
-        if HAS_SKIP:
+        if not HAS_SKIP:
+            value = tl.load(x + start + offsets, inside, 0.0)  # `normalise` reads x again
+        else:
+            value = tl.load(x + start + offsets, inside, 0.0, eviction_policy=LAST_READ)
             skipped = tl.load(skip + start + offsets, inside, 0.0, eviction_policy=LAST_READ)
             value = (value.to(tl.float32) + skipped).to(value.dtype)
             tl.store(total + start + offsets, value, inside)
@@ -117,7 +120,8 @@ def normalise(
         start, offsets, inside = _tile(last_tile - step, num_rows, CHANNELS, BLOCK_ROWS, BLOCK_CHANNELS)
         value = tl.load(total + start + offsets, inside, 0.0, eviction_policy=LAST_READ)
         z = (value.to(tl.float32) - mean) * scale + bias
-        tl.store(activated + start + offsets, tl.where(z > 0, z, slope * z).to(value.dtype), inside)
+        value = tl.where(z > 0, z, slope * z).to(value.dtype)
+        tl.store(activated + start + offsets, value, inside, eviction_policy=READ_SOON)
 
 
 @triton.jit

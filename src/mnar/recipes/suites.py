@@ -20,7 +20,7 @@ TITLES: dict[str, str] = {
     "agreement": "CIFAR with human labels, kept where the annotators agree",
     "shapes": "The five pool shapes: long-tailed labels, and a pool with another class distribution",
     "guidances": "Every guidance on digits: a pool like the labels, uniform or reversed; balanced labels, skewed pool",
-    "learners": "Every image learner on digits: as in its paper, with PRG and with PRG^Last",
+    "learners": "Every image learner on digits: as in its paper, with PRG, PRG^Last and smoothed PRG",
 }
 # The methods that are compared on the pool shapes, LEARNER or LEARNER+GUIDANCE.
 SHAPE_METHODS = (
@@ -33,6 +33,8 @@ SHAPE_METHODS = (
     "acr",
     "fixmatch+prg",
     "fixmatch+prg_last",
+    "fixmatch+prg_smooth",
+    "fixmatch+prg_balanced",
 )
 
 
@@ -80,11 +82,12 @@ def _shape(dataset: str, shape: str) -> Column:
 
 
 def _learners() -> dict[str, Recipe]:
-    """Return every image learner as in its paper, with PRG and with PRG^Last; each learner is a setting of its own."""
+    """Return every image learner as in its paper and with variants of PRG; each learner is a setting of its own."""
     recipes: dict[str, Recipe] = {}
     for name, learner in LEARNERS.items():
         if "images" in learner.suits:
-            methods = (name, f"{name}+prg", f"{name}+prg_last") if learner.is_guided else (name,)
+            guided = [f"{name}+{guidance}" for guidance in ("prg", "prg_last", "prg_smooth")]
+            methods = (name, *guided) if learner.is_guided else (name,)
             column = cadr("digits", 20)._replace(name=f"digits-{name.replace('_', '-')}")
             recipes |= _without_figures("learners", [column], methods)
     return _with_drawn_test_set(recipes)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mnar.report.style import colours, line_styles
 from mnar.run.reader import Run
 
-PRG = ("prg", "prg_last")
+PRG = ("prg", "prg_last", "prg_smooth", "prg_balanced")
 ABSENT = "–"  # in place of a value
 SYMBOLS = {
     "gamma": "γ",

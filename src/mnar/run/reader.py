@@ -30,6 +30,8 @@ ADDED_OPTIONS = {
     "learner.strong_views": 1,
     "learner.labeled_strong": False,
     "learner.count_from": "rectified",
+    "guidance.smoothing": 0.0,
+    "guidance.pool_shares": "uniform",
 }
 
 Floats = npt.NDArray[np.float64]

@@ -29,8 +29,9 @@ class GuidedSelfTraining(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
     and count such rows as errors. Cross-validate with `cv=LabeledOnlyKFold()`, which tests labelled rows only.
 
     estimator       a classifier with `predict_proba`, e.g. a Pipeline
-    guidance        "none", "prg", "prg_last", "cadr", "distribution_alignment", "darp", "simpro" or "tracking"; or a
-                    function that makes a guidance for a task, e.g. `functools.partial(PRG, alpha=3.0)`
+    guidance        "none", "prg", "prg_last", "prg_smooth", "cadr", "distribution_alignment", "darp", "simpro" or
+                    "tracking"; or a function that makes a guidance for a task, e.g.
+                    `functools.partial(PRG, alpha=3.0)`
     rounds          the largest number of rounds; self-training ends earlier when no pseudo-label changes
     threshold       the lowest confidence of a pseudo-label that is used
     balance         whether the guidance gets probabilities that are divided by the class counts of the training rows.

@@ -41,9 +41,11 @@ BY_NAME: dict[str, MakeGuidance] = {
     "cadr": partial(CADR, momentum=0.9),
     "prg": partial(PRG, empty_row="identity"),
     "prg_last": partial(PRG, last=True, alpha=3.0, empty_row="identity"),
+    "prg_smooth": partial(PRG, smoothing=1.0, empty_row="identity"),
     "simpro": partial(SimPro, tau=1.0, momentum=0.9, update_every=1, confidence=0.0),
 }
-NEED_A_NETWORK = ("adello", "cdmad", "crest", "crest_plus")
+# Without a labelled loss, "prg_balanced" would be "prg_smooth" with `balance=True`.
+NEED_A_NETWORK = ("adello", "cdmad", "crest", "crest_plus", "prg_balanced")
 # Hooks of a guidance that train several networks in turn, observe a network, or add a loss to its training.
 NETWORK_HOOKS = {"relabel", "watch", "extra_loss"}
 
