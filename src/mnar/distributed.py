@@ -1,10 +1,36 @@
-"""Helpers for training in several processes. With one process, `gather` and `mean` return their input."""
+"""Helpers for training in several processes. With one process, `gather` and `mean` return their input.
+
+All processes hold the same state: weights, buffers of learner and guidance, random generators. Only the rows of the
+batch differ. State stays equal because each update is a function of gathered rows, and because random numbers are drawn
+for the whole batch in every process (`own_rows`). run/processes.py makes the process group.
+"""
+
+# mypy: allow-untyped-calls
+# (torch.autograd.Function.apply has no types)
 
 from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# The name of this function changed between torch 2.11 and 2.13. A build without distributed training has neither.
+ALL_GATHER: Any = getattr(dist, "all_gather_single", getattr(dist, "all_gather_into_tensor", None))
+
+
+class LostProcess(RuntimeError):
+    """Another process of this training has ended or does not answer."""
+
+
+def is_joined() -> bool:
+    """Whether this process belongs to a process group, maybe of one process."""
+    return dist.is_available() and dist.is_initialized()
 
 
 def world_size() -> int:
@@ -17,18 +43,129 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
-def gather(local: Tensor) -> Tensor:
+def local_rank() -> int:
+    """Return the number of this process on its machine, from 0."""
+    return int(os.environ.get("LOCAL_RANK", rank())) if world_size() > 1 else 0
+
+
+def is_on_nccl() -> bool:
+    """Whether tensors on a GPU are exchanged by NCCL, which a CUDA graph can record."""
+    return is_joined() and dist.is_nccl_available() and "nccl" in dist.get_backend_config()
+
+
+def gather(local: Tensor, *, sent_as: torch.dtype | None = None) -> Tensor:
     """Return the rows of all processes, in the order of their ranks, on every process.
 
-    State that is updated from gathered rows is equal on all processes.
+    State that is updated from gathered rows is equal on all processes. `sent_as` is a smaller type that can hold the
+    values: it saves traffic, and the result has the type of `local`.
     """
     if world_size() == 1:
         return local
-    parts = [torch.empty_like(local) for _ in range(world_size())]
-    dist.all_gather(parts, local.contiguous())
-    return torch.cat(parts)
+    sent = local.to(sent_as or local.dtype).contiguous()
+    whole = sent.new_empty(world_size() * len(sent), *sent.shape[1:])
+    _with_all_processes(ALL_GATHER, whole, sent)
+    return whole.to(local.dtype)
+
+
+def gather_with_gradient(local: Tensor) -> Tensor:
+    """`gather`, but the gradient flows back to the rows of every process.
+
+    The mean over all processes of the gradients is then the gradient of the mean of all losses.
+    """
+    whole: Tensor = local if world_size() == 1 else _Gather.apply(local)
+    return whole
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, local: Tensor) -> Tensor:
+        return gather(local)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return own_rows(total(grad))
 
 
 def mean(local: Tensor) -> Tensor:
     """Return the mean of a tensor over all processes, on every process."""
     return local if world_size() == 1 else gather(local.unsqueeze(0)).mean(0)
+
+
+def total(local: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes, on every process."""
+    if world_size() == 1:
+        return local
+    result = local.contiguous().clone()
+    _with_all_processes(dist.all_reduce, result)
+    return result
+
+
+def average(tensors: Iterable[Tensor]) -> None:
+    """Replace tensors by their means over all processes, with one exchange per data type.
+
+    One exchange of a flat copy takes less time than one exchange per tensor, and a CUDA graph can record it.
+    """
+    if not is_joined():
+        return
+    by_dtype = defaultdict[torch.dtype, list[Tensor]](list)
+    for tensor in tensors:
+        by_dtype[tensor.dtype].append(tensor)
+    for group in by_dtype.values():
+        flat = torch.cat([tensor.reshape(-1) for tensor in group])
+        _with_all_processes(dist.all_reduce, flat)
+        flat /= world_size()
+        parts = flat.split([tensor.numel() for tensor in group])
+        torch._foreach_copy_(group, [part.view(tensor.shape) for part, tensor in zip(parts, group, strict=True)])
+
+
+def own_rows(whole: Tensor) -> Tensor:
+    """Return the rows of this process, an equal part of the rows of all processes."""
+    if world_size() == 1:
+        return whole
+    share = len(whole) // world_size()
+    return whole.narrow(0, rank() * share, share)
+
+
+def any_of(flag: bool) -> bool:
+    """Whether the flag is true in at least one process. This does not wait for a GPU."""
+    if world_size() == 1:
+        return flag
+    flags = torch.tensor([int(flag)])
+    _with_all_processes(dist.all_reduce, flags)
+    return bool(flags.item())
+
+
+def different_tensors(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the tensors whose bits are not the same in all processes."""
+    if world_size() == 1 or not tensors:
+        return []
+    checksums = torch.stack([_checksum(tensor.detach()) for tensor in tensors.values()])
+    by_process = gather(checksums.unsqueeze(0))
+    differs = (by_process != by_process[0]).any(0).tolist()
+    return [name for name, is_different in zip(tensors, differs, strict=True) if is_different]
+
+
+def gather_objects(local: Any) -> list[Any]:
+    """Return an object of each process, in the order of their ranks, on every process."""
+    if world_size() == 1:
+        return [local]
+    objects = [None] * world_size()
+    _with_all_processes(dist.all_gather_object, objects, local)
+    return objects
+
+
+def _checksum(tensor: Tensor) -> Tensor:
+    """Return the sum of the bits of a tensor, taken as integers."""
+    flat = tensor.reshape(-1).contiguous()
+    bits = flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)
+    return bits.sum(dtype=torch.int64)
+
+
+def _with_all_processes(exchange: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function of torch.distributed. If another process has ended, the call fails."""
+    try:
+        exchange(*arguments)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0].partition(". This is typically")[0]
+        raise LostProcess(f"another process of this training has ended ({reason})") from error

@@ -15,7 +15,6 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from mnar import distributed
 from mnar.config import RunConfig
 from mnar.guidances import GUIDANCES, Guidance
 from mnar.learners import LEARNERS
@@ -205,13 +204,6 @@ def test_none_before_prg_is_prg_alone_and_none_after_a_learner_is_the_learner_al
     assert {name for name in simmatch[0]["train"] if name.startswith("guidance/")} == {
         name for name in alone[0]["train"] if name.startswith("guidance/")
     }
-
-
-def test_several_processes_are_refused(tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    with pytest.raises(ValueError, match="several processes is not supported yet; start one process"):
-        new_run(tiny(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_looking_at_the_views_before_a_run_draws_nothing_from_its_random_numbers(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from mnar import distributed
 from mnar.augment.randaugment import OPERATIONS, apply_operation, apply_operations, grid, pixels_at, range_table
 
 __all__ = ["OPERATIONS", "Augment", "Standardize", "apply_operation", "crop_and_flip", "cutout"]
@@ -177,9 +178,13 @@ class Augment(nn.Module):
         return kind
 
     def draw(self, kind: str, count: int, device: torch.device) -> Tensor:
-        """Draw the uniform numbers of `count` views, float32 [count, draws]. The last ones are those of the crop."""
+        """Draw the uniform numbers of `count` views, float32 [count, draws]. The last ones are those of the crop.
+
+        Every process draws the numbers of all processes, so that their generators stay equal.
+        """
         draws = 2 * self.operations + CUTOUT_DRAWS + CROP_DRAWS if kind == "strong" else CROP_DRAWS
-        return torch.rand(count, draws, device=device, dtype=torch.float32)
+        whole = distributed.world_size() * count
+        return distributed.own_rows(torch.rand(whole, draws, device=device, dtype=torch.float32))
 
     def _weak(self, images: Tensor, uniforms: Tensor) -> Tensor:
         return crop_and_flip(images, uniforms, padding=self.padding, padding_mode=self.padding_mode, flip=self.flip)

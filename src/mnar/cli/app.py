@@ -25,6 +25,7 @@ from mnar.cli.predict import predict
 from mnar.cli.relabel import relabel
 from mnar.cli.report import report
 from mnar.cli.train import train
+from mnar.distributed import LostProcess
 from mnar.terminal.console import console, error_message, errors
 from mnar.training.meters import Diverged
 from mnar.training.trainer import Interrupted
@@ -80,17 +81,33 @@ def options(
 
 def main() -> None:
     """Run a command. An error that the user can fix is printed as one line without a traceback; so is a warning."""
+    from mnar.run.processes import ToldByFirst, is_follower
+
+    if is_follower():  # process 0 prints what all processes would print
+        warnings.simplefilter("ignore")
+        console.quiet = True
     warnings.showwarning = lambda message, *_: errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}")
     try:
         app(prog_name="mnar")
     except Interrupted as error:
-        errors.print(escape(str(error)), soft_wrap=True, highlight=False)
+        if not is_follower():
+            errors.print(escape(str(error)), soft_wrap=True, highlight=False)
         sys.exit(130)
+    except ToldByFirst:
+        sys.exit(1)
+    except LostProcess as error:
+        if not is_follower():
+            _print_error(error)
+        sys.exit(1)
     except (ValueError, OSError, Diverged) as error:
-        message = " ".join(error_message(error).split("\n"))  # a name may contain a line break
-        errors.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True, highlight=False)
+        _print_error(error)
         sys.exit(1)
     except OutOfMemoryError as error:
         remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"
         errors.print(f"[red]error:[/red] the GPU memory is full ({escape(str(error))}); {remedy}", soft_wrap=True)
         sys.exit(1)
+
+
+def _print_error(error: Exception) -> None:
+    message = " ".join(error_message(error).split("\n"))  # a name may contain a line break
+    errors.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True, highlight=False)

@@ -75,6 +75,10 @@ def train(
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Own data: try only two quick members.")] = False,
     minutes: Annotated[float | None, typer.Option(help="Own data: a time limit. Default: depends on the data.")] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="Several processes (torchrun): gloo or nccl. Default: nccl between GPUs, gloo between CPUs."),
+    ] = None,
 ) -> None:
     """Train a model, or resume a run.
 
@@ -84,30 +88,59 @@ def train(
     kinds of classifiers and combines the best. --learner names a single one, e.g. kernel, graph or fixmatch.
 
     After a stop: `mnar train --resume runs/prg`, on another machine with `--data` or `--set engine.…`
+
+    On several GPUs: `torchrun --nproc-per-node=4 -m mnar train --dataset cifar10 …`
     """
-    from mnar.recipes import configure
-    from mnar.run import check_new_folder
+    from mnar.run.processes import joined
 
     reading = reading_options(label, ignore, unlabeled, size, features, id)
     portfolio: dict[str, Any] = {"objective": objective, "fast": fast or None}
     cell: dict[str, Any] = {"dataset": dataset, "protocol": protocol, "recipe": recipe, "schedule": schedule}
     method: dict[str, Any] = {"learner": learner, "guidance": guidance, "iterations": iterations, "seed": seed}
-    settings = settings or []
+    with joined(backend):
+        _train(source, data, cell, method, reading, portfolio, out, settings or [], resume, minutes, tensorboard)
+
+
+def _train(
+    source: Path | None,
+    data: Path | None,
+    cell: dict[str, Any],
+    method: dict[str, Any],
+    reading: dict[str, Any],
+    portfolio: dict[str, Any],
+    out: Path | None,
+    settings: list[str],
+    resume: Path | None,
+    minutes: float | None,
+    tensorboard: bool,
+) -> None:
+    from mnar.recipes import configure
+    from mnar.run import check_new_folder
+    from mnar.run.processes import together
+
+    def check() -> None:
+        _refuse_own_data_in_several_processes(source, resume, cell["dataset"])
+        of_own_data = given_options(**reading, **portfolio, minutes=minutes)
+        if resume is not None:
+            extra = (["DATA"] if source else []) + given_options(**cell, **method, out=out) + of_own_data
+            if extra:
+                raise ValueError(
+                    f"--resume continues a run with its own options; leave out {', '.join(extra)}, or start a new run"
+                )
+        elif source is None and of_own_data:
+            raise ValueError(f"{', '.join(of_own_data)} can only be used with your own data: `mnar train DATA`")
+
+    together(check)
     if resume is not None:
-        extra = (["DATA"] if source else []) + given_options(
-            **cell, **method, out=out, **reading, **portfolio, minutes=minutes
-        )
-        if extra:
-            raise ValueError(
-                f"--resume continues a run with its own options; leave out {', '.join(extra)}, or start a new run"
-            )
         _resume(resume, data, settings, tensorboard=tensorboard)
     elif source is not None:
         if extra := given_options(**cell, data=data):
             raise ValueError(f"{source} is your own data, so {', '.join(extra)} cannot be used; leave it out")
         if out is not None:
             check_new_folder(out)
-        if network_options := _network_options(learner, guidance, settings, tensorboard=tensorboard):
+        if network_options := _network_options(
+            method["learner"], method["guidance"], settings, tensorboard=tensorboard
+        ):
             if extra := given_options(**portfolio):
                 raise ValueError(
                     f"{', '.join(extra)} chooses among several classifiers, but {network_options} asks for one "
@@ -116,26 +149,56 @@ def train(
             _train_own_data(source, reading, method, settings, minutes, out, tensorboard=tensorboard)
         else:
             _train_portfolio(source, reading, method, settings, {**portfolio, "minutes": minutes}, out)
-    elif extra := given_options(**reading, **portfolio, minutes=minutes):
-        raise ValueError(f"{', '.join(extra)} can only be used with your own data: `mnar train DATA`")
     else:
-        config = configure(**cell, data=str(data) if data else None, **method, settings=settings)
+        config = together(lambda: configure(**cell, data=str(data) if data else None, **method, settings=settings))
         _train_configured(config, out, tensorboard=tensorboard)
 
 
+def _refuse_own_data_in_several_processes(source: Path | None, resume: Path | None, dataset: str | None) -> None:
+    from mnar import distributed
+    from mnar.config import OWN_DATA
+    from mnar.own_data.portfolio_run import is_portfolio_run
+    from mnar.run import RunFolder
+
+    if distributed.world_size() == 1:
+        return
+    is_own_data = source is not None or dataset == OWN_DATA
+    if resume is not None:
+        is_own_data = is_portfolio_run(resume) or RunFolder(resume).config().dataset.name == OWN_DATA
+    if is_own_data:
+        raise ValueError("own data are trained in one process; start the command without torchrun")
+
+
 def _train_configured(config: RunConfig, out: Path | None, *, tensorboard: bool) -> None:
+    from mnar import distributed
     from mnar.config import OWN_DATA
     from mnar.own_data.train import train_own_data
     from mnar.report import write_run_report
-    from mnar.run import default_folder, load_data, new_run
+    from mnar.run import RunFolder, default_folder, load_data, new_run
+    from mnar.run.processes import is_restarted, together
 
     folder, verdict = out or default_folder(config), None
+    if distributed.any_of(is_restarted() and RunFolder(folder).has_config):
+        together(lambda: _check_same_run(folder, config))
+        _resume(folder, None, [], tensorboard=tensorboard)
+        return
     with _display(tensorboard=tensorboard) as display:
         if config.dataset.name == OWN_DATA:  # `--dataset own_data --data DATA`
             verdict = train_own_data(config, folder, display, load_data(config))
         else:
             new_run(config, folder, display, on_finished=write_run_report)
     _print_headline(folder, verdict)
+
+
+def _check_same_run(folder: Path, config: RunConfig) -> None:
+    """Refuse to continue another run, when torchrun starts the command again after an error."""
+    from mnar.run import RunFolder
+    from mnar.run.collapse_record import with_smaller_rate
+
+    stored = RunFolder(folder).config()
+    differences = stored.differences(config)
+    if differences and stored.differences(with_smaller_rate(config)):
+        raise ValueError(f"{folder} contains another run ({'; '.join(differences)}); choose another --out")
 
 
 def _network_options(
@@ -262,9 +325,14 @@ def _resume(folder: Path, data: Path | None, settings: list[str], *, tensorboard
 
 @contextmanager
 def _display(*, tensorboard: bool) -> Iterator[Display]:
+    from mnar import distributed
+    from mnar.run import Display
     from mnar.terminal.progress import TerminalDisplay
     from mnar.terminal.tensorboard import TensorBoard
 
+    if distributed.rank() > 0:
+        yield Display()
+        return
     with (
         TerminalDisplay(console) as terminal,
         TensorBoard(terminal) if tensorboard else nullcontext(terminal) as display,
@@ -273,11 +341,14 @@ def _display(*, tensorboard: bool) -> Iterator[Display]:
 
 
 def _print_headline(folder: Path, verdict: Verdict | None = None) -> None:
+    from mnar import distributed
     from mnar.run import RunFolder
     from mnar.run.file_names import REPORT
     from mnar.training.evaluation import BEST, FINAL, headline, headline_lines, headline_name
     from mnar.training.metrics import headline_metrics
 
+    if distributed.rank() > 0:
+        return
     files = RunFolder(folder)
     lines = files.evaluations()
     figures = headline(lines, files.split()["test"])

@@ -104,18 +104,20 @@ class CADR(Guidance):
         """Return L_CAP + L_supp, or the loss weighted by inverse propensity, as `labeled_loss` says."""
         if self.by_inverse_propensity:
             return self._inverse_propensity_loss(logits, y)
-        probs = logits_weak.float().softmax(1)
+        # L_CAP and L_supp are no means over samples, so they need the samples of all processes.
+        own_probs = logits_weak.float().softmax(1)
+        probs = distributed.gather_with_gradient(own_probs)
         weight = least_norm_weight(self.prior, probs.detach()).clamp(0, self.weight_limit)
         prior = (weight @ probs).clamp(min=SMALLEST_PRIOR)
 
         confidence, guess = logits.detach().float().softmax(1).max(1)
-        relative = self._relative_threshold(self._prior_after(probs.detach()))
+        relative = self._relative_threshold(self._prior_after(own_probs.detach()))
         is_sure = confidence >= self.labeled_threshold * relative[guess]
 
         # s_i depends only on the class, so a mean over samples is a sum over classes weighted by their shares.
         k = self.task.num_classes
-        classes = torch.stack([y, guess, torch.where(is_sure, guess, k)])
-        shares = F.one_hot(classes, k + 1).mean(1, dtype=torch.float32)[:, :k]
+        classes = distributed.gather(torch.stack([y, guess, torch.where(is_sure, guess, k)], dim=1))
+        shares = F.one_hot(classes.T, k + 1).mean(1, dtype=prior.dtype)[:, :k]
         log_s, log_s_imputed = log_rarity(prior, shares[:2]).unbind()
         cap = F.cross_entropy(logits, y) - shares[0] @ log_s  # L_CAP
         supp = shares[2] @ log_s_imputed  # L_supp
@@ -147,7 +149,7 @@ class CADR(Guidance):
         The propensity p(labelled | c) is the number of labels of class c divided by pi_c, up to a factor that cancels.
         """
         weight = (self.prior.clamp(min=SMALLEST_PRIOR) / self.labeled_counts)[y]
-        return (weight / weight.mean() * F.cross_entropy(logits, y, reduction="none")).mean()
+        return (weight / distributed.mean(weight.mean()) * F.cross_entropy(logits, y, reduction="none")).mean()
 
 
 def least_norm_weight(target: Tensor, rows: Tensor) -> Tensor:

@@ -208,7 +208,9 @@ class PRG(Guidance):
 
     def _track(self, probs: Tensor, label: Tensor, index: Tensor) -> None:
         """Count the transitions of this batch, and remove those of the batch that leaves the window.  Eq. (track)"""
-        label, index = distributed.gather(label), distributed.gather(index)
+        # int32 halves the traffic between processes: 8 bytes per sample.
+        label = distributed.gather(label, sent_as=torch.int32)
+        index = distributed.gather(index, sent_as=torch.int32)
         if self.soft_usage:
             usage = distributed.mean(probs.mean(0))
         else:

@@ -121,7 +121,7 @@ class SimPro(Guidance):
         """Return the cross-entropy under the prior, and count the labels."""
         # A labelled image counts once, as in the released code, also if the learner trains two views of it.
         num_images = len(logits_weak) * self.task.batch_labeled / self.task.batch_unlabeled
-        count = torch.full_like(y, min(1.0, num_images / len(y)), dtype=torch.float32)
+        count = torch.full_like(y, min(1.0, num_images / len(y)), dtype=self.labels_of_step.dtype)
         self.labels_of_step.zero_().index_add_(0, y, count)
 
         prior = self.labeled_prior if self.has_separate_priors else self.trained_prior

@@ -47,6 +47,7 @@ from mnar.types import Batch, Step, Task
 class CoMatch(Learner):
     paper = "Li et al., ICCV 2021"
     views = ("weak", "strong", "strong2")
+    can_share_batches = False
     hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
     default_guidance: ClassVar[Mapping[str, Any]] = {
         "name": "distribution_alignment",

@@ -33,6 +33,7 @@ from mnar.types import Batch, Step, Task
 class MixMatch(Learner):
     paper = "Berthelot et al., NeurIPS 2019"
     views = ("weak", "weak2")
+    can_share_batches = False
     unlabeled_ratio = 1
 
     def __init__(

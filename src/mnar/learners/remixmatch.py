@@ -43,6 +43,7 @@ MOST_STRONG_VIEWS = 9  # The name of a view, such as "strong9", ends with one di
 class ReMixMatch(Learner):
     paper = "Berthelot et al., ICLR 2020"
     views: tuple[str, ...] = ("weak", "strong", "strong2")
+    can_share_batches = False
     unlabeled_ratio = 1
     default_guidance: ClassVar[Mapping[str, Any]] = {
         "name": "distribution_alignment",

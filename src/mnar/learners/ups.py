@@ -52,6 +52,7 @@ class UPS(Learner):
 
     paper = "Rizve et al., ICLR 2021"
     views = ("strong",)
+    can_share_batches = False
     labeled_view = "strong"
     unlabeled_ratio = 1
     labels_batches = False

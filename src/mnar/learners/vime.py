@@ -51,6 +51,7 @@ class Vime(Learner):
 
     paper = "Yoon et al., NeurIPS 2020"
     views = ("id",)
+    can_share_batches = False
     labeled_view = "id"
     suits = ("tables",)
     # There is no "relabel" here: the fresh network of a new generation would not have the trained encoder.

@@ -38,6 +38,7 @@ from mnar.types import Batch, Step, Task
 class VimeSelf(Learner):
     paper = "Yoon et al., NeurIPS 2020"
     views = ("id", "marginal")
+    can_share_batches = False
     suits = ("tables",)
     hooks = frozenset[str]()
     unlabeled_ratio = 1

@@ -90,6 +90,13 @@ def _are_alike(x: Samples, y: Samples) -> bool:
     return isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape == y.shape and x.dtype == y.dtype
 
 
+def running_statistics(model: nn.Module) -> list[Tensor]:
+    """Return the running means and variances of all batch norms of a model."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    statistics = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var)]
+    return [buffer for buffer in statistics if buffer is not None]
+
+
 @contextmanager
 def statistics_kept(model: nn.Module) -> Iterator[None]:
     """Keep the running statistics of batch norm unchanged during forward passes in training mode.

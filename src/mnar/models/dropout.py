@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from mnar import distributed
+
+
+class Dropout(nn.Dropout):
+    """Dropout in which every process has its own masks, although the random generators of all processes stay equal."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or distributed.world_size() == 1:
+            return super().forward(input)
+        whole = distributed.world_size() * len(input)
+        uniforms = distributed.own_rows(torch.rand(whole, *input.shape[1:], device=input.device))
+        return input * (uniforms >= self.p) / (1 - self.p)
 
 
 def dropout_layers(rate: float) -> tuple[nn.Dropout, ...]:
@@ -15,4 +29,4 @@ def dropout_layers(rate: float) -> tuple[nn.Dropout, ...]:
         raise ValueError(
             f"dropout is {rate}; the share of dropped values must be at least 0 and below 1. Choose e.g. 0.3"
         )
-    return (nn.Dropout(rate),) if rate > 0 else ()
+    return (Dropout(rate),) if rate > 0 else ()

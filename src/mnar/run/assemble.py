@@ -23,6 +23,7 @@ from mnar.datasets import DATASETS
 from mnar.guidances import GUIDANCES, Chain, Guidance, NoGuidance
 from mnar.learners import LEARNERS, Learner
 from mnar.models import MODELS, Backbone, Classifier, NetworkOrFactory
+from mnar.models.sync_norm import synchronise
 from mnar.protocols import PROTOCOLS, hold_out, split
 from mnar.training.engine import Engine
 from mnar.training.loader import Loader
@@ -66,8 +67,6 @@ def make_augment(config: RunConfig, data: DataSet, rows: Split | None = None) ->
 
 def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: NetworkOrFactory | None = None) -> Trainer:
     """Build the trainer, and refuse combinations of parts and data that cannot work."""
-    if distributed.world_size() > 1:
-        raise ValueError("training in several processes is not supported yet; start one process")
     _check_data_kind(config, data)
     torch.manual_seed(config.seed)
     engine, options = Engine(config.engine), config.train
@@ -100,6 +99,8 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: Networ
     def fresh_model() -> Classifier:
         model = make_model(config, data, backbone)
         model.heads.update(learner.heads(model))
+        if options.sync_batch_norm and distributed.world_size() > 1:
+            synchronise(model)
         return model
 
     model = fresh_model()
@@ -173,6 +174,8 @@ def _hold_out_labels(
 
 def _check_learner(config: RunConfig, learner: Learner, rows: Split) -> None:
     guidance, options = learner.guidance, config.train
+    if distributed.world_size() > 1:
+        _check_shareable(config, learner)
     if learner.views and set(rows.unlabeled_index.tolist()) <= set(rows.labeled_index.tolist()):
         raise ValueError(
             "every sample has a label, so there are no unlabelled samples to learn from; choose --learner supervised"
@@ -185,6 +188,22 @@ def _check_learner(config: RunConfig, learner: Learner, rows: Split) -> None:
             f"train.iterations is {options.iterations}, which is less than one step for each of "
             f"{learner.generations} generations; choose more steps, or fewer generations with --set "
             f"{section}.generations=2"
+        )
+
+
+def _check_shareable(config: RunConfig, learner: Learner) -> None:
+    """Refuse a method that cannot be trained in several processes."""
+    remedy = "train in one process, without torchrun"
+    if not learner.can_share_batches:
+        able = sorted(name for name, other in LEARNERS.items() if other.can_share_batches)
+        raise ValueError(
+            f"{config.learner.name} mixes or compares the samples of a whole batch, which several processes cannot "
+            f"share; {remedy}, or choose --learner from {able}"
+        )
+    if learner.generations > 1:
+        raise ValueError(
+            f"{config.learner.name} + {config.guidance.full_name} trains in {learner.generations} generations, which "
+            f"several processes cannot do yet; {remedy}"
         )
 
 

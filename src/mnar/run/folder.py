@@ -66,6 +66,7 @@ class Session(TypedDict, total=False):
     to_step: int
     seconds: float
     images_per_second: float
+    processes: int  # if there were several
 
 
 class Environment(TypedDict):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mnar import distributed
 from mnar.config import IDLE_GUIDANCES, OWN_DATA, RunConfig
 from mnar.run import checkpoint
 from mnar.run.collapse_record import record_collapse
@@ -175,7 +176,30 @@ class RunRecorder:
             "seconds": round(time.monotonic() - self.began, 3),
             "images_per_second": round(self._rate(step), 1),
         }
+        if distributed.world_size() > 1:
+            session["processes"] = distributed.world_size()
         self.files.write_environment({**self.machine, "sessions": [*self.earlier_sessions, session]})
+
+
+class Follower:
+    """The recorder of every process but the first. It writes nothing; a signal to its process stops the training."""
+
+    def __init__(self, first_step: int, stop: StopFlag) -> None:
+        self.stop = stop
+        self.saved_step = self.last_step = first_step
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.stop.is_set
+
+    def stepped(self, step: int) -> None: ...
+    def progress(self, step: int, means: dict[str, float], pseudo_label_share: list[float]) -> None: ...
+    def evaluation(self, line: Evaluation) -> None: ...
+    def generation(self, number: int, selection: Selection | None) -> None: ...
+    def collapsed(self, step: int, what: str) -> None: ...
+
+    def save(self, step: int, state: dict[str, Any], *, must: bool) -> None:
+        self.saved_step = step
 
 
 def drop_metrics_after(files: RunFolder, step: int, due: Iterable[int]) -> list[Evaluation]:

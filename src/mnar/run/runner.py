@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from mnar import distributed
 from mnar.atomic_write import check_writable
 from mnar.augment import kind_of, kinds_of
 from mnar.config import OWN_DATA, PUBLISHED, RunConfig
@@ -25,14 +26,21 @@ from mnar.run.assemble import (
     pretraining_config,
 )
 from mnar.run.calibration_file import write_network_calibration
-from mnar.run.collapse_record import complete_restart, is_restart_due, read_collapses, record_collapse, remedies
+from mnar.run.collapse_record import (
+    CollapseRecord,
+    complete_restart,
+    is_restart_due,
+    read_collapses,
+    record_collapse,
+    remedies,
+)
 from mnar.run.file_names import CONFIG, LOCK, MODEL, PORTFOLIO, PRETRAINING, STATE, resume_command
-from mnar.run.folder import RunFolder
-from mnar.run.lock import locked
+from mnar.run.folder import RunFolder, SplitRecord
 from mnar.run.model_checks import in_one_line
 from mnar.run.model_file import read_weights, write_model
 from mnar.run.other_data import check_fits, data_to_score
-from mnar.run.recorder import Display, RunRecorder
+from mnar.run.processes import ToldByFirst, check_same, check_shared, led, only_first, together
+from mnar.run.recorder import Display, Follower, RunRecorder
 from mnar.run.split_file import check_same_split, describe_split
 from mnar.run.stopping import stopping_on_signals
 from mnar.training.collapse import Collapsed
@@ -84,16 +92,25 @@ def new_run(
     until          stop and save when `time.monotonic()` reaches this value
     on_finished    called with the folder of every run that reaches its end, the pretraining stage included
     """
-    check_new_folder(folder)
-    # Every check of the input happens here, before anything is written.
-    data = load_data(config) if data is None else data
-    rows, trainer = _checked(config, data)
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+
+    def prepare() -> tuple[DataSet, Split, Trainer, SplitRecord]:
+        check_new_folder(folder)
+        loaded = load_data(config) if data is None else data
+        rows, trainer = _checked(config, loaded)
+        return loaded, rows, trainer, describe_split(config, loaded, rows)
+
+    def begin() -> None:
         _refuse_used(folder)  # another process may have started a run here in the meantime
-        files, display = RunFolder(folder), display or Display()
         files.write_config(config)
-        files.write_split(describe_split(config, data, rows))
+        files.write_split(description)
+
+    # Every check of the input happens here, before anything is written.
+    data, rows, trainer, description = together(prepare)
+    check_same(config, description, first_step=0)
+    files, display = RunFolder(folder), _display_of_first(display)
+    with led(folder):
+        only_first(begin)
+        check_shared(folder, config)
         _pretrain(trainer, config, folder, display, data, until=until, on_finished=on_finished)
         try:
             _train(trainer, data, folder, 0, display, until, on_finished)
@@ -118,19 +135,30 @@ def resume_run(
 
     `data`, `until` and `on_finished` are as in `new_run`.
     """
-    display, files = display or Display(), RunFolder(folder)
-    config = files.config().with_engine(settings)
-    data = load_data(config, root) if data is None else data
-    rows = make_split(config, data)
-    with locked(folder):
-        if is_restart_due(folder):
-            _train_again(folder, display, data, rows, settings=settings, until=until, on_finished=on_finished)
-            return
+    display, files = _display_of_first(display), RunFolder(folder)
+
+    def read() -> tuple[RunConfig, DataSet, Split]:
+        config = files.config().with_engine(settings)
+        loaded = load_data(config, root) if data is None else data
+        return config, loaded, make_split(config, loaded)
+
+    def restore() -> tuple[Trainer, dict[str, Any] | None, SplitRecord]:
+        assert data is not None
         trainer = make_trainer(config, data, rows)
         first_due = min(config.train.save_every, trainer.generation_end(0))
         state = _newest_checkpoint(config, folder, display, first_due=first_due)
-        check_same_split(files, describe_split(config, data, rows))
+        description = describe_split(config, data, rows)
+        check_same_split(files, description)
+        return trainer, state, description
+
+    config, data, rows = together(read)
+    with led(folder):
+        if is_restart_due(folder):
+            _train_again(folder, display, data, rows, settings=settings, until=until, on_finished=on_finished)
+            return
+        trainer, state, description = together(restore)
         first_step = 0 if state is None else int(state["steps_done"])
+        check_same(config, description, first_step=first_step)
         if state is not None:
             trainer.load_state_dict(state)
         if first_step == 0:
@@ -284,7 +312,7 @@ def _train_again(
     on_finished: OnFinished | None = None,
 ) -> None:
     """Drop the collapsed attempt, and train with a smaller learning rate from the first step."""
-    complete_restart(folder)
+    only_first(lambda: complete_restart(folder))
     config, collapse = RunFolder(folder).config().with_engine(settings), read_collapses(folder)[-1]
     display.warning(
         f"{collapse['seen']} after step {collapse['step']} of {config.train.iterations}; the run starts again with a "
@@ -306,7 +334,9 @@ def _train(
     on_finished: OnFinished | None,
 ) -> None:
     with stopping_on_signals(until) as stop:
-        recorder = RunRecorder(folder, trainer, data.class_names, first_step, display, stop)
+        recorder: RunRecorder | Follower = Follower(first_step, stop)
+        if distributed.rank() == 0:
+            recorder = RunRecorder(folder, trainer, data.class_names, first_step, display, stop)
         display.started(RunFolder(folder).config(), folder, first_step)
         for note in data.notes if first_step == 0 else ():
             display.note(note)
@@ -319,11 +349,14 @@ def _train(
         except Diverged as error:
             options, step = trainer.options, int(trainer.steps_done)
             if options.collapse == "restart":
-                record_collapse(folder, {"step": step, "lr": options.lr, "seen": str(error), "action": "restarted"})
-                if stop.is_set:
+                restarted: CollapseRecord = {"step": step, "lr": options.lr, "seen": str(error), "action": "restarted"}
+                only_first(lambda: record_collapse(folder, restarted))
+                if distributed.any_of(stop.is_set):
                     stopped = f"stopped at step {step}, where the run would start again with a smaller learning rate"
                     raise Interrupted(f"{stopped}; saved. Continue with: {resume_command(folder)}") from error
                 raise Restart from error
+            if distributed.rank() > 0:
+                raise ToldByFirst from error
             if options.collapse == "fail":
                 record_collapse(folder, {"step": step, "lr": options.lr, "seen": str(error), "action": "failed"})
                 raise Collapsed(_failure(trainer, data, folder)) from error
@@ -335,6 +368,12 @@ def _train(
             ) from error
         except Interrupted as error:
             raise Interrupted(f"{error}; saved. Continue with: {resume_command(folder)}") from error
+        except distributed.LostProcess as error:
+            saved = recorder.saved_step
+            kept = f"the checkpoint of step {saved} is kept" if saved else "there is no checkpoint yet"
+            raise distributed.LostProcess(f"{error}; {kept}. Continue with: {resume_command(folder)}") from error
+    if distributed.rank() > 0:
+        return
     try:
         write_network_calibration(trainer, data, folder)
         write_model(trainer, data, folder)
@@ -343,6 +382,11 @@ def _train(
     except OSError as error:
         remedy = f"the training is saved; free some disk space, then run `{resume_command(folder)}`"
         raise OSError(f"could not write the model and the report ({error}); {remedy}") from error
+
+
+def _display_of_first(display: Display | None) -> Display:
+    """The display, if this is process 0; the other processes show nothing."""
+    return display if display is not None and distributed.rank() == 0 else Display()
 
 
 def _failure(trainer: Trainer, data: DataSet, folder: Path) -> str:

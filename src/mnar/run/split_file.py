@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mnar import distributed
 from mnar.config import OWN_DATA, RunConfig
 from mnar.protocols import hold_out
 from mnar.run.file_names import SPLIT
@@ -53,7 +54,8 @@ def check_same_split(folder: RunFolder, description: SplitRecord) -> None:
                 f"the data differ from the data that the run in {folder.path} started with (the hashes in {path} "
                 "differ); name the original data with --data, or start a new run"
             )
-    folder.write_split(description)
+    if distributed.rank() == 0:
+        folder.write_split(description)
 
 
 def _data_hash(data: DataSet) -> str:

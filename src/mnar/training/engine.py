@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mnar import distributed
 from mnar.augment import Augment
 from mnar.guidances import Guidance
 from mnar.models.batch_norm import BatchNormLeakyReLU
@@ -37,7 +38,9 @@ class Engine:
         self.fused = self.fused and gpu_can_run_kernels(self.device)
         self.fused_views = self.fused  # a model without our kernels switches `fused` off, but not this
         self.compile = _chosen(options.compile, on_gpu, "compile", True)
-        self.cuda_graph = _chosen(options.cuda_graph, on_gpu, "cuda_graph", on_gpu)
+        # A CUDA graph can record what NCCL exchanges between processes, but not what gloo exchanges.
+        can_graph = on_gpu and (not distributed.is_joined() or distributed.is_on_nccl())
+        self.cuda_graph = _chosen(options.cuda_graph, can_graph, "cuda_graph", can_graph)
         if on_gpu:
             torch.cuda.set_device(self.device)
             torch.backends.cudnn.benchmark = True
@@ -93,7 +96,7 @@ class Engine:
         A short run on a GPU does not get back the time that the compiler takes.
         """
         is_worth_it = num_steps >= COMPILE_GUIDANCE_FROM or not self.fused_views
-        if self.compile and is_worth_it:
+        if self.compile and is_worth_it and distributed.world_size() == 1:  # a compiled graph cannot exchange tensors
             _allow_recompilation()
             guidance.compile(dynamic=False, fullgraph=True)
 
@@ -153,7 +156,9 @@ class GraphedStep:
             return
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=self._stream):
+            # The thread of NCCL that watches over the exchanges may call CUDA while this thread records.
+            mode = "thread_local" if distributed.is_joined() else "global"
+            with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode=mode):
                 self._step()
         self._graph.replay()  # capturing only records the step; the replay executes it
 
@@ -181,8 +186,23 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"engine.device is {name!r}, but torch sees no CUDA device; choose auto or cpu")
     if device.type == "cuda" and device.index is None:  # torch.cuda.set_device asks for a number
-        return torch.device("cuda", 0)
+        return torch.device("cuda", _own_gpu())
+    if device.type == "cuda" and distributed.is_on_nccl() and distributed.world_size() > 1:
+        raise ValueError(f"engine.device is {name!r}, but each process needs its own GPU; choose auto or cuda")
     return device
+
+
+def _own_gpu() -> int:
+    """The number of the GPU that this process uses: each process of a machine has its own GPU."""
+    if distributed.world_size() == 1:
+        return 0
+    process, num_gpus = distributed.local_rank(), torch.cuda.device_count()
+    if process >= num_gpus and distributed.is_on_nccl():
+        raise ValueError(
+            f"{process + 1} or more processes were started on a machine with {num_gpus} GPUs, and each process needs "
+            f"its own GPU; start torchrun with --nproc-per-node={num_gpus}"
+        )
+    return process % num_gpus  # with gloo, processes can share a GPU
 
 
 def _chosen(choice: Switch, default: bool, name: str, possible: bool) -> bool:

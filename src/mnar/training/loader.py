@@ -65,6 +65,7 @@ class Loader:
                 f"train.batch_unlabeled is {batch_unlabeled}, but there are {self.num_unlabeled} unlabelled samples "
                 f"and a batch holds each at most once; choose at most {self.num_unlabeled}"
             )
+        self._check_divisible()
         self.augment, self.seed, self.device = augment, seed, device
         self.views, self.labeled_view = tuple(views), labeled_view
         self.on_device = fits_on_device(data.train_x.nbytes, device) if on_device is None else on_device
@@ -83,8 +84,7 @@ class Loader:
         self.unlabeled_targets = data.train_y.to(device)[self._unlabeled_rows]
         if (self.unlabeled_targets < 0).any():
             self.unlabeled_targets = torch.full_like(self.unlabeled_targets, -1)
-        # The share of this process; `make_trainer` does not allow several processes yet.
-        self._local = slice(distributed.rank(), None, distributed.world_size())
+        self._num_processes, self._process = distributed.world_size(), distributed.rank()
         num_x, num_u = self._local_sizes(batch_labeled, batch_unlabeled)
         # A CUDA graph reads the draw of a step from a fixed address. A smaller batch fills the buffer in part.
         self._buffer = torch.zeros(3 * (num_x + num_u), dtype=torch.int64, device=device)
@@ -92,6 +92,20 @@ class Loader:
         self._drawn_block: tuple[int, Stage] | None = None
         self._drawn: Tensor | None = None  # the packed draws of a block of steps, one row per step
         self._staging = None if self.on_device else Staging(self._inputs, num_x + num_u, device)
+
+    def _check_divisible(self) -> None:
+        """Refuse batches that the processes cannot share equally: the mean of their losses would be another loss."""
+        processes = distributed.world_size()
+        for stage in self.stages:
+            for name, size in zip(("batch_labeled", "batch_unlabeled"), stage.sizes, strict=True):
+                if size % processes:
+                    below = size - size % processes
+                    choices = f"{below} or {below + processes}" if below else f"{processes}"
+                    raise ValueError(
+                        f"train.{name} gives {size} samples per step, which {processes} processes cannot share "
+                        f"equally; choose sizes (and train.batch_stages) that give e.g. {choices}, or another number "
+                        "of processes"
+                    )
 
     def stage_of(self, step: int) -> Stage:
         """The stage of a step, counted from 0. Steps after the end belong to the last stage."""
@@ -191,7 +205,12 @@ class Loader:
 
     def _local_sizes(self, batch_labeled: int, batch_unlabeled: int) -> tuple[int, int]:
         """The parts of the two batch sizes that belong to this process."""
-        return len(range(batch_labeled)[self._local]), len(range(batch_unlabeled)[self._local])
+        return batch_labeled // self._num_processes, batch_unlabeled // self._num_processes
+
+    def _own(self, drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The part of the rows [steps, batch] of this process. `distributed.gather` restores the order of `drawn`."""
+        size = drawn.shape[1] // self._num_processes
+        return drawn[:, self._process * size : (self._process + 1) * size]
 
     def _draw(self, block: int, stage: Stage) -> Tensor:
         """Draw the rows of a block of steps. Steps of the block that belong to another stage are drawn in vain.
@@ -201,9 +220,7 @@ class Loader:
         """
         first = block * STEPS_AHEAD
         drawn = [self._indices(step, stage) for step in range(first, first + STEPS_AHEAD)]
-        x_index, u_index = (
-            torch.from_numpy(np.stack(rows)[:, self._local].copy()) for rows in zip(*drawn, strict=True)
-        )
+        x_index, u_index = (torch.from_numpy(self._own(np.stack(rows)).copy()) for rows in zip(*drawn, strict=True))
         if self.device.type == "cuda":  # a copy from pinned memory does not block the host
             x_index, u_index = x_index.pin_memory(), u_index.pin_memory()
         x_index, u_index = (index.to(self.device, non_blocking=True) for index in (x_index, u_index))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mnar import distributed
 from mnar.training.evaluation import add_pairs
 
 
@@ -26,15 +27,16 @@ class Meters:
         self.names: list[str] = []
         self.sums = torch.zeros(0, dtype=torch.float64, device=device)
         self.num_steps = torch.zeros((), dtype=torch.int64, device=device)
-        # [true class, pseudo-label]. The last column counts rejected pseudo-labels, an extra row unknown true classes.
+        # [true class, pseudo-label], of the rows of this process. The last column counts rejected pseudo-labels, an
+        # extra row unknown true classes.
         num_rows = num_classes if knows_all else num_classes + 1
-        self.pseudo_confusion = torch.zeros(num_rows, num_classes + 1, dtype=torch.int64, device=device)
+        self._confusion = torch.zeros(num_rows, num_classes + 1, dtype=torch.int64, device=device)
 
     def add(self, logs: dict[str, Tensor]) -> None:
         if not self.names:
             self.names = list(logs)
             self.sums = self.sums.new_zeros(len(logs))
-        self.sums += torch.stack(list(logs.values()))
+        self.sums += distributed.mean(torch.stack(list(logs.values())))
         self.num_steps += 1
 
     def add_pseudo_labels(self, pseudo_labels: Tensor, targets: Tensor) -> None:
@@ -45,7 +47,12 @@ class Meters:
         """
         column = pseudo_labels.remainder(self.num_classes + 1)  # -1 becomes the last column
         row = targets if self.knows_all else torch.where(targets < 0, self.num_classes, targets)
-        add_pairs(self.pseudo_confusion, row, column)
+        add_pairs(self._confusion, row, column)
+
+    @property
+    def pseudo_confusion(self) -> Tensor:
+        """The number of pseudo-labels per true class and pseudo-label, over all processes."""
+        return distributed.total(self._confusion)
 
     def means(self) -> dict[str, float]:
         """The mean of each log value since the last reset. Raises Diverged if the loss is not finite."""
@@ -61,7 +68,7 @@ class Meters:
         return share
 
     def reset(self) -> None:
-        for tensor in (self.sums, self.num_steps, self.pseudo_confusion):
+        for tensor in (self.sums, self.num_steps, self._confusion):
             tensor.zero_()
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,4 +83,6 @@ class Meters:
         self.names = list(state["names"])
         self.sums = state["sums"].to(self.sums.device)
         self.num_steps.copy_(state["num_steps"])
-        self.pseudo_confusion.copy_(state["pseudo_confusion"])
+        self._confusion.copy_(state["pseudo_confusion"])
+        if distributed.rank() > 0:  # the saved counts are those of all processes
+            self._confusion.zero_()

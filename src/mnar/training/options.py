@@ -33,6 +33,8 @@ class TrainOptions:
     max_grad_norm                    a gradient with a larger norm is scaled down to this norm; 0: no limit
     ema                              decay of the moving average of the weights; the averaged model is evaluated.
                                      "auto" matches the decay to the length: 1 - 18 / iterations, within 0.9 and 0.999
+    sync_batch_norm                  several processes only: batch norm uses the statistics of the whole batch, as one
+                                     process does, and not those of the part of each process
     validation                       share of the labels held out for early stopping; 0: none
     patience                         steps without a lower validation loss, after which training stops
     collapse                         what happens when the run does not learn (training/collapse.py): "warn" only, or
@@ -53,6 +55,7 @@ class TrainOptions:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     ema: float | Literal["auto"] = 0.999
+    sync_batch_norm: bool = False
     validation: float = 0.0
     patience: int = 100
     collapse: Literal["warn", "restart", "fail"] = "warn"

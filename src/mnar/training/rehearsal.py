@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from mnar import distributed
 from mnar.learners import Learner
 from mnar.models import Classifier
 from mnar.models.side_stream import weight_gradients_aside
@@ -45,12 +46,13 @@ def forward_and_backward(model: Classifier, learner: Learner, engine: Engine, sa
     if device.type == "cuda":
         torch.cuda.set_device(device)  # each thread has its own current device
     network = engine.network(model)
-    batch = torch.zeros(learner.forward_size, *sample_shape, device=device)
+    size, num_unlabeled = (n // distributed.world_size() for n in (learner.forward_size, task.batch_unlabeled))
+    batch = torch.zeros(size, *sample_shape, device=device)
     if batch.ndim == 4:
         batch = batch.contiguous(memory_format=torch.channels_last)
     # labelled images, weak views, all other views
-    num_labeled = learner.forward_size - len(learner.views) * task.batch_unlabeled
-    views = batch.tensor_split([num_labeled, num_labeled + task.batch_unlabeled])
+    num_labeled = size - len(learner.views) * num_unlabeled
+    views = batch.tensor_split([num_labeled, num_labeled + num_unlabeled])
     loss = network(learner.together(*views)).float().sum()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with weight_gradients_aside(device):  # this needs more memory than a plain backward pass

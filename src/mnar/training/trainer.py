@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mnar import distributed
 from mnar.augment import kinds_of
 from mnar.learners import Learner
 from mnar.models import Classifier
+from mnar.models.batch_norm import running_statistics
 from mnar.models.side_stream import weight_gradients_aside
 from mnar.training.collapse import NUM_PROBED, Collapsed, is_due, signs_of, verdict
 from mnar.training.early_stopping import BestSoFar, evaluating
@@ -37,6 +39,10 @@ NUM_SNAPSHOTS = 20  # evaluations that write matrices to metrics.jsonl; with 100
 
 class Interrupted(RuntimeError):
     """Training stopped on request, after it saved a checkpoint."""
+
+
+class Drifted(ValueError):
+    """The processes of a training no longer hold the same state."""
 
 
 class Trainer:
@@ -73,6 +79,7 @@ class Trainer:
                     "train.ema is 0, so the averaged teacher would equal the student; choose e.g. --set train.ema=0.999"
                 )
             learner.set_teacher(learner.guidance.watch(engine.network(self.average.model.train())))
+        self._statistics = running_statistics(self.model)
         self.lr = torch.tensor(options.lr, device=engine.device)
         self.optimizer = self._make_optimizer()
         self.steps_done = torch.zeros((), dtype=torch.int64, device=engine.device)
@@ -188,6 +195,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         with weight_gradients_aside(self.engine.device):
             loss.backward()
+        self._average_over_processes()
         self._set_learning_rate(progress, num_steps=end - began)
         if self.options.max_grad_norm:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_grad_norm)  # without a host sync
@@ -203,6 +211,36 @@ class Trainer:
             pseudo_labels = self.learner.pseudo_labels[: len(batch.u_index)]  # a batch may be smaller than the largest
             self.meters.add_pseudo_labels(pseudo_labels, self.loader.batch_targets)
         self.meters.add(logs)
+
+    def _average_over_processes(self) -> None:
+        """Replace gradients and running statistics of batch norm by their means over all processes.
+
+        A parameter without a gradient, e.g. of a head that the loss does not use, has none in any process.
+        """
+        if distributed.is_joined():
+            gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+            distributed.average([*gradients, *self._statistics])
+
+    def is_stop_agreed(self, step: int, requested: bool) -> bool:
+        """Whether a process was asked to stop, so that all processes stop after the same step.
+
+        On a GPU the processes ask each other at log steps only, because the hosts run ahead of their GPUs in between.
+        """
+        if distributed.world_size() == 1:
+            return requested
+        is_due = self.engine.device.type == "cpu" or step % self.options.log_every == 0
+        return is_due and distributed.any_of(requested)
+
+    def check_equal(self) -> None:
+        """Refuse to go on if the weights or the state of learner and guidance differ between processes."""
+        parts = {"model": self.model, "average": self.average.model, "learner": self.learner}
+        tensors = {f"{part}.{name}": t for part, module in parts.items() for name, t in module.state_dict().items()}
+        if different := distributed.different_tensors(tensors):
+            raise Drifted(
+                f"the processes no longer hold the same state after step {int(self.steps_done)}: "
+                f"{', '.join(different)} differ. A learner or guidance of your own must update its state from "
+                "distributed.gather(rows); otherwise use GPUs of one kind, or train in one process"
+            )
 
     def _set_learning_rate(self, progress: Tensor, *, num_steps: int) -> None:
         """Set the learning rate of a step. `progress` is the share of the generation's steps before this step."""
@@ -380,7 +418,7 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
             refresh()
         recorder.stepped(step)
 
-        is_last, stop = trainer.is_over(step), recorder.stop_requested
+        is_last, stop = trainer.is_over(step), trainer.is_stop_agreed(step, recorder.stop_requested)
         ends_generation = step == trainer.generation_end(trainer.generation) and not is_last
         wrong = trainer.what_is_wrong(step)
         if wrong and options.collapse != "warn":
@@ -401,6 +439,7 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         if (ends_generation or trainer.is_batch_changed(step)) and not is_last:
             take_step = trainer.new_step()  # a new CUDA graph, since the optimiser or the size of the batch is new
         if saves:
+            trainer.check_equal()
             recorder.save(step, trainer.state_dict(), must=is_last or stop)
         if stop and not is_last:
             raise Interrupted(f"stopped at step {step} of {options.iterations}")

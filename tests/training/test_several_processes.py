@@ -1,0 +1,231 @@
+"""Two processes train what one process trains, in float64, so that rounding cannot hide a difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mnar import distributed
+from mnar.config import RunConfig
+from mnar.guidances import PRG
+from mnar.models.dropout import dropout_layers
+from mnar.recipes import configure
+from mnar.run.assemble import load_data, make_split, make_trainer
+from mnar.training.trainer import Interrupted, Trainer, train
+from mnar.types import Task
+from tests.support.processes import in_processes
+from tests.support.tiny import TINY
+from tests.support.watching import Notes, loaded
+
+pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
+
+MLP = (
+    *(setting for setting in TINY if not setting.startswith("model.")),
+    "train.lr=0.1",
+    "model.name=mlp",
+    "model.hidden=[32]",
+)
+METHODS = {
+    "prg": ("learner.name=fixmatch", "guidance.name=prg", "learner.threshold=0.5"),
+    "flexmatch": ("learner.name=flexmatch", "learner.threshold=0.6"),
+    "simmatch": ("learner.name=simmatch", "learner.threshold=0.5", "learner.dim=16"),
+    "cadr": ("learner.name=fixmatch", "guidance.name=cadr", "learner.threshold=0.5"),
+}
+OTHERS = {
+    "flexmatch+prg": (*METHODS["flexmatch"], "guidance.name=prg_last"),
+    "cadr, inverse propensity": (*METHODS["cadr"], "guidance.labeled_loss=inverse_propensity"),
+    "acr": ("learner.name=acr", "learner.threshold=0.5"),
+    "mean_teacher": ("learner.name=mean_teacher", "guidance.name=prg"),
+    "pi_model+simpro": ("learner.name=pi_model", "guidance.name=simpro"),
+    "pseudo_label+darp": ("learner.name=pseudo_label", "guidance.name=darp", "learner.threshold=0.5"),
+    "adello": ("learner.name=fixmatch", "guidance.name=adello", "learner.threshold=0.5"),
+    "cdmad": ("learner.name=fixmatch", "guidance.name=cdmad", "learner.threshold=0.5"),
+    "without weak gradient": (*METHODS["prg"], "learner.weak_gradient=false", "train.batch_stages=[0.5,1]"),
+    "supervised": ("learner.name=supervised",),
+}
+SYNCED = {"synchronised batch norm": (*METHODS["prg"], "train.sync_batch_norm=true")}
+SYNCED["and without weak gradient"] = (*SYNCED["synchronised batch norm"], "learner.weak_gradient=false")
+
+
+def config_of(settings: tuple[str, ...], steps: int) -> RunConfig:
+    """A run with a perceptron, or with the batch norm of a small network."""
+    model = [*TINY, "train.lr=0.1"] if "train.sync_batch_norm=true" in settings else MLP
+    return configure(dataset="digits", iterations=steps, settings=[*model, *settings])
+
+
+def trainer_of(settings: tuple[str, ...], steps: int) -> Trainer:
+    """A trainer that computes in float64 wherever it would use float32."""
+    torch.set_default_dtype(torch.float64)
+    Tensor.float = Tensor.double  # type: ignore[method-assign]
+    config = config_of(settings, steps)
+    data = load_data(config)
+    return make_trainer(config, data, make_split(config, data))
+
+
+def trained(methods: dict[str, tuple[str, ...]], steps: int) -> dict[str, dict[str, Any]]:
+    """The loss of each step, and the state at the end."""
+    results = {}
+    for name, settings in methods.items():
+        trainer, losses = trainer_of(settings, steps), []
+        for step in range(steps):
+            trainer.loader.seek(step)
+            trainer.step()
+            if trainer.is_refresh_due(step + 1):
+                trainer.learner.guidance.refresh()
+            losses.append(trainer.meters.means())
+            trainer.meters.reset()
+        results[name] = {
+            "logs": losses,
+            "learner": trainer.learner.state_dict(),
+            "average": trainer.average.model.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+    return results
+
+
+def assert_equal_runs(methods: dict[str, tuple[str, ...]], steps: int, folder: Path) -> None:
+    (alone,) = in_processes(1, folder / "one", trained, methods, steps)
+    first, second = in_processes(2, folder / "two", trained, methods, steps)
+    for name in methods:
+        one, two, other = alone[name], first[name], second[name]
+        for step, (mine, theirs) in enumerate(zip(one["logs"], two["logs"], strict=True)):
+            assert mine == pytest.approx(theirs, rel=0, abs=1e-9), (name, step)
+        assert two["logs"] == other["logs"], name
+        assert torch.equal(one["random"], two["random"]), name
+        assert torch.equal(one["random"], other["random"]), name
+        for part in ("learner", "average"):
+            for key, tensor in one[part].items():
+                assert torch.equal(two[part][key], other[part][key]), (name, key)
+                if tensor.is_floating_point():
+                    torch.testing.assert_close(two[part][key], tensor, rtol=0, atol=1e-9, msg=f"{name} {key}")
+                else:
+                    assert torch.equal(two[part][key], tensor), (name, key)
+        last = one["logs"][-1]
+        assert all(last.get(log, 1) > 0 for log in ("mask_rate", "selected_share")), f"{name}: pseudo-labels are used"
+
+
+def test_two_processes_have_the_losses_and_buffers_of_one_for_four_methods_over_40_steps(tmp_path: Path) -> None:
+    assert_equal_runs(METHODS, 40, tmp_path)
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_losses_and_buffers_of_one_for_four_methods_over_200_steps(tmp_path: Path) -> None:
+    assert_equal_runs(METHODS, 200, tmp_path)
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_losses_of_one_for_all_other_methods_and_synchronised_batch_norm(
+    tmp_path: Path,
+) -> None:
+    assert_equal_runs({**OTHERS, **SYNCED}, 24, tmp_path)
+
+
+# ---- checkpoints
+
+
+def stopped(settings: tuple[str, ...], steps: int, step: int) -> bytes:
+    """A checkpoint of a run that was asked to stop, in its last process, after a step."""
+    is_asked = distributed.rank() == distributed.world_size() - 1
+    notes = Notes(stop_after=step if is_asked else None)
+    with pytest.raises(Interrupted):
+        train(trainer_of(settings, steps), notes)
+    return notes.saved[step]
+
+
+def continued(settings: tuple[str, ...], steps: int, state: bytes | None) -> tuple[list[dict[str, Any]], bytes]:
+    trainer, notes = trainer_of(settings, steps), Notes()
+    if state is not None:
+        trainer.load_state_dict(loaded(state))
+    train(trainer, notes)
+    return notes.lines, notes.saved[steps]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_a_checkpoint_moves_between_world_sizes(before: int, after: int, tmp_path: Path) -> None:
+    settings = METHODS["prg"]
+    *_, state = in_processes(before, tmp_path / "before", stopped, settings, 30, 13)
+    ((lines, end), *_) = in_processes(after, tmp_path / "after", continued, settings, 30, state)
+    ((straight_lines, straight_end),) = in_processes(1, tmp_path / "straight", continued, settings, 30, None)
+    assert [line["step"] for line in lines] == [20, 30]
+    for line, straight in zip(lines, straight_lines[1:], strict=True):
+        assert line["test"]["recall"] == straight["test"]["recall"]
+        assert line["pseudo"] == straight["pseudo"], "the counts of pseudo-labels moved, too"
+        assert line["train"] == pytest.approx(straight["train"], rel=0, abs=1e-9)
+    mine, theirs = loaded(end), loaded(straight_end)
+    assert torch.equal(mine["random"]["cpu"], theirs["random"]["cpu"])
+    for name, tensor in theirs["learner"].items():
+        torch.testing.assert_close(mine["learner"][name], tensor, rtol=0, atol=1e-9)
+    for name, tensor in theirs["average"].items():
+        torch.testing.assert_close(mine["average"][name], tensor, rtol=0, atol=1e-9)
+
+
+# ---- traffic, batch norm, drift
+
+
+NUM_CLASSES, LOCAL_BATCH = 10, 64
+
+
+def sent_by_prg() -> int:
+    """The bytes that a process sends in one call of PRG."""
+    guidance = PRG(Task(NUM_CLASSES, num_unlabeled=1000, batch_unlabeled=2 * LOCAL_BATCH))
+    num_bytes, exchange = 0, distributed.ALL_GATHER
+
+    def counted(whole: Tensor, sent: Tensor) -> None:
+        nonlocal num_bytes
+        num_bytes += sent.numel() * sent.element_size()
+        exchange(whole, sent)
+
+    distributed.ALL_GATHER = counted
+    guidance(torch.rand(LOCAL_BATCH, NUM_CLASSES).softmax(1), torch.randperm(1000)[:LOCAL_BATCH])
+    return num_bytes
+
+
+def test_prg_sends_at_most_12_bytes_per_sample_and_4_per_class(tmp_path: Path) -> None:
+    sent = in_processes(2, tmp_path / "two", sent_by_prg)
+    assert sent == [8 * LOCAL_BATCH + 4 * NUM_CLASSES] * 2
+    assert sent[0] <= 12 * LOCAL_BATCH + 4 * NUM_CLASSES
+
+
+def dropped() -> tuple[Tensor, Tensor]:
+    """What dropout leaves of ones, and the state of the generator afterwards."""
+    torch.manual_seed(0)
+    (layer,) = dropout_layers(0.25)
+    return layer(torch.ones(500, 8)), torch.get_rng_state()
+
+
+def test_processes_have_different_masks_of_dropout_and_equal_generators(tmp_path: Path) -> None:
+    (first, state), (second, other_state) = in_processes(2, tmp_path / "two", dropped)
+    assert torch.equal(state, other_state)
+    for part in (first, second):
+        assert part.unique().tolist() == pytest.approx([0, 4 / 3])
+        assert float((part == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
+    both = ((first == 0) & (second == 0)).float().mean()
+    assert float(both) == pytest.approx(0.25**2, abs=0.02), "the masks are independent"
+
+
+def running_statistics_and_drift() -> tuple[dict[str, Tensor], list[str], str]:
+    """The buffers of a model with batch norm per process after some steps, and what is said about a changed buffer."""
+    config = configure(dataset="digits", iterations=5, settings=[*TINY, "guidance.name=prg"])
+    data = load_data(config)
+    trainer = make_trainer(config, data, make_split(config, data))
+    train(trainer, Notes())
+    buffers = {name: buffer.clone() for name, buffer in trainer.model.named_buffers()}
+    trainer.check_equal()
+    trainer.learner.guidance.bank[7] = 3 + distributed.rank()
+    with pytest.raises(ValueError, match="no longer hold the same state") as error:
+        trainer.check_equal()
+    return buffers, list(trainer.meters.names), str(error.value)
+
+
+def test_batch_norm_per_process_leaves_equal_running_statistics_and_drift_is_named(tmp_path: Path) -> None:
+    (first, _, message), (second, _, _) = in_processes(2, tmp_path / "two", running_statistics_and_drift)
+    assert any("running_mean" in name for name in first)
+    for name, buffer in first.items():
+        assert torch.equal(buffer, second[name]), name
+    assert "after step 5: learner.guidance.bank differ" in message
