@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 FAST := -m "not slow" -k "not literal" tests/guidances tests/learners tests/protocols tests/models tests/recipes \
 	tests/terminal tests/test_architecture.py tests/test_config.py tests/test_public_names.py
 
-.PHONY: demo test test-fast lint docs install bench clean
+.PHONY: demo test test-fast test-ray lint docs install bench clean
 
 demo: $(INSTALLED)  ## train four methods on digits and write runs/demo/report.html
 	$(BIN)/mnar demo
@@ -22,6 +22,11 @@ test-fast: $(INSTALLED)  ## lint, types and the fast tests, in less than a minut
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST) $(FAST)
+
+# Ray is not part of the development tools, because it takes 220 MB.
+test-ray: $(INSTALLED)  ## install Ray, and run the tests that need it, one after the other
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/bench/launchers
 
 lint: $(INSTALLED)  ## format, lint, types
 	$(BIN)/ruff format --check .

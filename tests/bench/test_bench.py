@@ -534,7 +534,7 @@ def test_a_gpu_trains_one_run_at_a_time_and_a_cpu_one_run_per_core(
         used.append(num_processes)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    monkeypatch.setattr(mnar_bench, "num_cores", lambda: 7)
+    monkeypatch.setattr(parallel, "num_cores", lambda: 7)
     monkeypatch.setattr(mnar_bench, "run_all", run_all)
     Bench(tmp_path, [RECIPE], seeds=range(1, 10), settings=settings).run(ignore_progress)
     assert used == [num_processes]

@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mnar.bench.cell import Cell, choose, first_like
 from mnar.bench.changed_settings import changed_settings, named_settings, over_seeds
 from mnar.bench.check import refused_runs
-from mnar.bench.parallel import check_reusable, num_cores, run_all
+from mnar.bench.launchers.launcher import Launcher
+from mnar.bench.parallel import LocalProcesses, check_reusable, run_all
 from mnar.bench.run_result import FAILED, RunResult, in_one_line, keep_result, kept_result, note_failure, result_of
 from mnar.config import RunConfig
 from mnar.recipes import RECIPES, configure, with_given_options
@@ -103,21 +102,26 @@ class Bench:
         minutes: float | None = None,
         num_processes: int | None = None,
         on_change: Callable[[list[Cell]], None] = lambda cells: None,
+        launcher: Launcher | None = None,
     ) -> list[Cell]:
         """Train the runs that are not finished, to their end or for a number of minutes. Return all cells.
 
         The bench calls `on_change` with all cells whenever a run is finished and once at the end, also after an
         interruption. During the call, the bench holds the lock of the folder, so that no other bench changes the files.
+        The runs are trained in processes of this machine, or by `launcher` (`mnar.bench.launchers.make_launcher`).
         """
         if minutes is not None and not minutes > 0:
             raise ValueError(
                 f"minutes is {minutes}; the time must be positive. Choose e.g. --minutes 30, or leave the option out "
                 "to train to the end"
             )
-        errors = self._refuse_runs()
+        errors = self._refuse_runs(trains_here=launcher is None)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder):
+        chosen = launcher or LocalProcesses()
+        with locked(self.folder), chosen.opened(self.folder):
             missing = {path: config for path, config in self.configs.items() if kept_result(path, config) is None}
+            seconds = None if minutes is None else 60 * minutes
+            num_at_once = chosen.num_at_once(missing.values(), num_processes, seconds)
             for path, config in missing.items():
                 with suppress(ValueError):  # damaged: `run_all` reports the failure of this run
                     check_reusable(path, config)
@@ -141,9 +145,10 @@ class Bench:
                 run_all(
                     missing,
                     follow,
-                    num_processes=num_processes or _num_processes(missing.values()),
-                    seconds=None if minutes is None else 60 * minutes,
+                    num_processes=num_at_once,
+                    seconds=seconds,
                     on_failure=note_failure,
+                    launcher=chosen,
                 )
             finally:
                 for path, config in new.items():
@@ -152,12 +157,12 @@ class Bench:
                 on_change(cells)
         return cells
 
-    def _refuse_runs(self) -> dict[Path, Exception]:
+    def _refuse_runs(self, *, trains_here: bool) -> dict[Path, Exception]:
         """Leave out the runs that would fail before their first step, and return the errors.
 
         If no run is left, raise the first error, before anything is written.
         """
-        errors = refused_runs(self.configs)
+        errors = refused_runs(self.configs, trains_here=trains_here)
         if len(errors) == len(self.configs):
             raise next(iter(errors.values()))
         self.refused |= {path: in_one_line(error) for path, error in errors.items()}
@@ -200,8 +205,3 @@ def _seeds_in(folder: Path) -> set[int]:
     """The seeds of the runs in a folder, including runs that failed before they wrote anything."""
     numbers = (path.stem.removeprefix(SEED) for path in folder.glob(f"{SEED}*"))
     return {int(number) for number in numbers if number.isdecimal()}
-
-
-def _num_processes(configs: Iterable[RunConfig]) -> int:
-    uses_gpu = torch.cuda.is_available() and any(config.engine.device != "cpu" for config in configs)
-    return 1 if uses_gpu else num_cores()  # one run fills a GPU

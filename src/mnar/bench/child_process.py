@@ -26,6 +26,8 @@ LIBRARIES = ["mnar.bench.parallel", "sklearn.datasets", "sklearn.model_selection
 # Settings of the malloc of glibc, which a process reads when it starts; other C libraries ignore them. Huge pages (from
 # glibc 2.35 on) and memory that stays with the process save page faults and make training on digits about 5 % faster.
 MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456"
+# A terminal sends Ctrl-C to all processes, and Slurm sends SIGUSR2 to all processes of a job whose time is nearly up.
+FOR_THE_PARENT = (signal.SIGINT, signal.SIGUSR2)
 PATIENCE = 60  # seconds that a process gets to save its work after its parent was killed
 
 
@@ -40,10 +42,10 @@ class ChildProcess:
         self.error: Exception | None = None
         self.report, sender = Pipe(duplex=False)
         self.process = _context().Process(target=_work, args=(function, arguments, sender))
-        # The new process inherits the blocked signals, and `_work` unblocks all but one. This process loses no signal:
+        # The new process inherits the blocked signals, and `_work` unblocks all but two. This process loses no signal:
         # a signal that arrives in the meantime is handled afterwards.
         resource_tracker.ensure_running()  # before the signals are blocked, because its start unblocks them
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING_SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {*STOPPING_SIGNALS, *FOR_THE_PARENT})
         try:
             with _default_environment("GLIBC_TUNABLES", MALLOC):
                 self.process.start()
@@ -103,8 +105,8 @@ def _context() -> ForkServerContext | SpawnContext:
 
 def _work(function: Callable[..., None], arguments: tuple[Any, ...], sender: Connection) -> None:
     """Call the function and send its error, if any, with the traceback: the main function of the process."""
-    # A terminal sends Ctrl-C to all processes. Only the parent reacts to it, and sends SIGTERM to this process.
-    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT})
+    # Only the parent reacts to these signals, and sends SIGTERM to this process.
+    signal.pthread_sigmask(signal.SIG_SETMASK, FOR_THE_PARENT)
     threading.Thread(target=_end_with_parent, args=(parent_process(),), daemon=True).start()
     try:
         function(*arguments)

@@ -1,4 +1,4 @@
-"""Train many runs at the same time, each in a process of its own.
+"""Train many runs at the same time, each in a process of its own, on this machine or where a launcher starts them.
 
 Finished runs are kept and interrupted runs are resumed. Because no two runs share a process, a run that fails, that is
 killed or that leaves the GPU in a bad state affects no other run.
@@ -11,8 +11,8 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 
 from mnar.bench.child_process import PATIENCE, ChildProcess, ProcessKilled
+from mnar.bench.launchers.launcher import Job, Launcher, WorkerLost
 from mnar.config import RunConfig
 from mnar.report import write_run_report
 from mnar.run import RunFolder, new_run, resume_run
@@ -30,6 +31,7 @@ from mnar.training.trainer import Interrupted
 
 OnFailure = Callable[[Path, Exception], None]
 LEAST_SECONDS = 30.0  # the shortest turn; the start of the process takes a few seconds of it
+MOST_LOSSES = 3  # a run that loses its worker this often without a new checkpoint fails
 STOPPED = "stopped; run the same command again to continue"
 
 
@@ -41,6 +43,7 @@ def run_all(
     seconds: float | None = None,
     on_failure: OnFailure | None = None,
     with_reports: bool = True,
+    launcher: Launcher | None = None,
 ) -> int:
     """Train each configuration into its folder; return how many runs were already finished.
 
@@ -51,6 +54,7 @@ def run_all(
     on_failure       called with the folder and the error of every run that fails. Without it, the first failure stops
                      all runs and is raised.
     with_reports     whether every finished run gets a report of its own, which takes 1 to 2 s to draw
+    launcher         where the runs are trained; in processes of this machine if not given
     """
     on_failure = on_failure or _raise
     missing = {path: config for path, config in configs.items() if not (path / MODEL).exists()}
@@ -63,7 +67,7 @@ def run_all(
     num_done = sum((path / MODEL).exists() for path in configs)
     if missing:
         with stopping_on_signals() as stop:
-            runs = _Runs(missing, num_processes or num_cores(), seconds, on_failure, with_reports)
+            runs = _Runs(missing, num_processes or num_cores(), seconds, on_failure, with_reports, launcher)
             total = sum(config.train.iterations for config in configs.values())
             runs.train(stop, lambda: on_progress(1 - runs.steps_left / total))
     else:
@@ -72,9 +76,9 @@ def run_all(
 
 
 class Turn(NamedTuple):
-    """The process that trains a run now, for a number of seconds or until the run is finished."""
+    """The job that trains a run now, for a number of seconds or until the run is finished."""
 
-    process: ChildProcess
+    job: Job
     began: float
     seconds: float | None
 
@@ -92,7 +96,9 @@ class _Runs:
         seconds: float | None,
         on_failure: OnFailure,
         with_reports: bool,
+        launcher: Launcher | None,
     ) -> None:
+        self.launcher = launcher or LocalProcesses()
         self.configs, self.on_failure, self.with_reports = configs, on_failure, with_reports
         self.steps = {path: steps_done(path, config) for path, config in configs.items()}
         furthest_behind_first = sorted(configs, key=lambda path: self.steps[path] / configs[path].train.iterations)
@@ -100,6 +106,7 @@ class _Runs:
         self.turns: dict[Path, Turn] = {}
         self.unfinished: list[Path] = []  # runs whose turn is over
         self.killed: set[Path] = set()  # runs whose process was killed once; their second turn is without other runs
+        self.losses: dict[Path, tuple[int, int]] = {}  # saved step of a lost run, and how often it was lost there
         self.num_processes = max(1, min(num_processes, len(configs)))
         self.until = None if seconds is None else time.monotonic() + seconds
 
@@ -116,18 +123,18 @@ class _Runs:
                 self._start()
                 report()
                 if self.turns:
-                    time.sleep(0.1)
+                    time.sleep(self.launcher.pause)
         finally:
             self._end_turns()
 
     def _collect(self) -> None:
-        """Handle the runs whose process has ended."""
+        """Handle the runs whose job has ended."""
         for path, turn in list(self.turns.items()):
-            has_ended = turn.process.has_ended()
+            has_ended = turn.job.has_ended()
             self.steps[path] = steps_done(path, self.configs[path])  # read last: the final step of a run that has ended
             if has_ended:
                 del self.turns[path]
-                self._settle(path, turn.process.error)
+                self._settle(path, turn.job.error)
         if self.until is not None and not self.waiting and self.until - time.monotonic() > LEAST_SECONDS:
             self.waiting.extend(self.unfinished)  # other runs did not need all of their time
             self.unfinished.clear()
@@ -137,14 +144,27 @@ class _Runs:
             if self.until is None:
                 raise Interrupted(STOPPED)  # a signal stopped the run, not a time limit
             self.unfinished.append(path)
+        elif isinstance(error, WorkerLost) and self._may_move(path):
+            self.waiting.appendleft(path)
         elif isinstance(error, ProcessKilled) and path not in self.killed:
             self.killed.add(path)  # perhaps the runs needed too much memory together
             self.waiting.append(path)
         elif error is not None:
             self.on_failure(path, error)
 
+    def _may_move(self, path: Path) -> bool:
+        """Count the loss of a worker. A run may lose any number of workers as long as it gets further each time."""
+        step, times = self.losses.get(path, (-1, 0))
+        times = times + 1 if step == self.steps[path] else 1
+        self.losses[path] = self.steps[path], times
+        return times < MOST_LOSSES
+
     def _start(self) -> None:
-        """Start processes for the runs that wait, as far as the number of processes and the time allow."""
+        self._start_jobs()
+        self.launcher.submit()
+
+    def _start_jobs(self) -> None:
+        """Start jobs for the runs that wait, as far as the number of processes and the time allow."""
         while self.waiting:
             must_be_alone = not self.killed.isdisjoint([self.waiting[0], *self.turns])
             if len(self.turns) >= (1 if must_be_alone else self.num_processes):
@@ -152,9 +172,8 @@ class _Runs:
             seconds, began = self._seconds_for_one(), time.monotonic()
             path = self.waiting.popleft()
             if seconds is None or seconds > 0:
-                until = None if seconds is None else began + seconds  # all processes have the same monotonic clock
-                process = ChildProcess(train_one, self.configs[path], path, until, self.with_reports)
-                self.turns[path] = Turn(process, began, seconds)
+                job = self.launcher.start(self.configs[path], path, seconds, self.with_reports)
+                self.turns[path] = Turn(job, began, seconds)
 
     def _seconds_for_one(self) -> float | None:
         """An equal share of the time that is left, if there is a time limit."""
@@ -166,10 +185,31 @@ class _Runs:
         return min(left, max(LEAST_SECONDS, left / num_rounds))
 
     def _end_turns(self) -> None:
-        while running := [turn.process for turn in self.turns.values() if not turn.process.has_ended()]:
-            for process in running:
-                process.terminate()  # repeated, because a run whose pretraining has just ended may miss a signal
+        while running := [turn.job for turn in self.turns.values() if not turn.job.has_ended()]:
+            for job in running:
+                job.terminate()  # repeated, because a run whose pretraining has just ended may miss a signal
             time.sleep(0.1)
+
+
+class LocalProcesses:
+    """The launcher for this machine: each run is a process."""
+
+    pause = 0.1
+
+    @contextmanager
+    def opened(self, folder: Path) -> Iterator[None]:
+        yield
+
+    def num_at_once(self, configs: Collection[RunConfig], asked: int | None, seconds: float | None) -> int:
+        uses_gpu = torch.cuda.is_available() and any(config.engine.device != "cpu" for config in configs)
+        return asked or (1 if uses_gpu else num_cores())  # one run fills a GPU
+
+    def start(self, config: RunConfig, path: Path, seconds: float | None, with_report: bool) -> ChildProcess:
+        until = None if seconds is None else time.monotonic() + seconds  # all processes have the same monotonic clock
+        return ChildProcess(train_one, config, path, until, with_report)
+
+    def submit(self) -> None:
+        """Every process has started already."""
 
 
 def _raise(path: Path, error: Exception) -> None:

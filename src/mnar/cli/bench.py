@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,10 @@ import typer
 
 from mnar.cli.options import DataFolder, ScheduleOption, SetOption
 from mnar.terminal.console import bar, console
+
+
+class LauncherName(StrEnum):
+    local, ray, slurm = "local", "ray", "slurm"
 
 
 def bench(
@@ -31,6 +36,17 @@ def bench(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at the same time. Default: one per CPU core, or one on a GPU.")
     ] = None,
+    launcher: Annotated[
+        LauncherName, typer.Option(help="Train in processes of this machine, on a Ray cluster, or as jobs of Slurm.")
+    ] = LauncherName.local,
+    launcher_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--launcher-option",
+            metavar="NAME=VALUE",
+            help="Option of Ray or Slurm, e.g. num_gpus=0.5 or slurm_partition=gpu. Repeatable.",
+        ),
+    ] = None,
     show: Annotated[
         bool, typer.Option("--show", help="Train nothing; show the results of the named cells, or of all cells.")
     ] = False,
@@ -46,9 +62,12 @@ def bench(
 
     With the schedule for short trainings: `mnar bench digits --seeds 1 --schedule fast --out runs/fast`
 
+    On a Ray cluster: `mnar bench digits --launcher ray --launcher-option address=HOST:6379 --out /shared/digits`
+
     To show existing results: `mnar bench --show`
     """
     from mnar.bench import RESULTS, Bench, write_results
+    from mnar.bench.launchers import make_launcher
     from mnar.terminal.bench_table import shown
 
     chosen: dict[str, Any] = {
@@ -60,6 +79,7 @@ def bench(
     if show:
         results = Bench.existing(out, cells or (), seeds=range(1, (seeds or 0) + 1), **chosen).cells()
     else:
+        chosen_launcher = make_launcher(launcher, launcher_options or ())
         benched = Bench(out, cells or (), seeds=range(1, (seeds or 3) + 1), **chosen)
         num_runs = len(benched.configs)
         with bar("1 run" if num_runs == 1 else f"{num_runs} runs") as advance:
@@ -68,6 +88,7 @@ def bench(
                 minutes=minutes,
                 num_processes=processes,
                 on_change=lambda cells: write_results(cells, out),
+                launcher=chosen_launcher,
             )
         console.print(f"Results: {out / RESULTS}.md, .html, .csv, .json", soft_wrap=True, markup=False)
         if minutes is not None and any(cell.is_cut_off for cell in results):
