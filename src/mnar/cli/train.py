@@ -115,11 +115,11 @@ def _train(
     tensorboard: bool,
 ) -> None:
     from mnar.recipes import configure
-    from mnar.run import check_new_folder
     from mnar.run.processes import together
 
-    def check() -> None:
-        _refuse_own_data_in_several_processes(source, resume, cell["dataset"])
+    def check() -> str | None:
+        """Check the options. Return the first option that asks for a network on own data, if there is one."""
+        of_network = None
         of_own_data = given_options(**reading, **portfolio, minutes=minutes)
         if resume is not None:
             extra = (["DATA"] if source else []) + given_options(**cell, **method, out=out) + of_own_data
@@ -129,23 +129,23 @@ def _train(
                 )
         elif source is None and of_own_data:
             raise ValueError(f"{', '.join(of_own_data)} can only be used with your own data: `mnar train DATA`")
+        elif source is not None:
+            if extra := given_options(**cell, data=data):
+                raise ValueError(f"{source} is your own data, so {', '.join(extra)} cannot be used; leave it out")
+            of_network = _network_options(method["learner"], method["guidance"], settings, tensorboard=tensorboard)
+            if of_network and (extra := given_options(**portfolio)):
+                raise ValueError(
+                    f"{', '.join(extra)} chooses among several classifiers, but {of_network} asks for one network; "
+                    "leave one of them out"
+                )
+        _refuse_portfolio_in_several_processes(resume, is_new=source is not None and of_network is None)
+        return of_network
 
-    together(check)
+    of_network = together(check)
     if resume is not None:
         _resume(resume, data, settings, tensorboard=tensorboard)
     elif source is not None:
-        if extra := given_options(**cell, data=data):
-            raise ValueError(f"{source} is your own data, so {', '.join(extra)} cannot be used; leave it out")
-        if out is not None:
-            check_new_folder(out)
-        if network_options := _network_options(
-            method["learner"], method["guidance"], settings, tensorboard=tensorboard
-        ):
-            if extra := given_options(**portfolio):
-                raise ValueError(
-                    f"{', '.join(extra)} chooses among several classifiers, but {network_options} asks for one "
-                    "network; leave one of them out"
-                )
+        if of_network:
             _train_own_data(source, reading, method, settings, minutes, out, tensorboard=tensorboard)
         else:
             _train_portfolio(source, reading, method, settings, {**portfolio, "minutes": minutes}, out)
@@ -154,40 +154,44 @@ def _train(
         _train_configured(config, out, tensorboard=tensorboard)
 
 
-def _refuse_own_data_in_several_processes(source: Path | None, resume: Path | None, dataset: str | None) -> None:
+def _refuse_portfolio_in_several_processes(resume: Path | None, *, is_new: bool) -> None:
     from mnar import distributed
-    from mnar.config import OWN_DATA
     from mnar.own_data.portfolio_run import is_portfolio_run
-    from mnar.run import RunFolder
 
-    if distributed.world_size() == 1:
-        return
-    is_own_data = source is not None or dataset == OWN_DATA
-    if resume is not None:
-        is_own_data = is_portfolio_run(resume) or RunFolder(resume).config().dataset.name == OWN_DATA
-    if is_own_data:
-        raise ValueError("own data are trained in one process; start the command without torchrun")
+    if distributed.world_size() > 1 and (is_new or (resume is not None and is_portfolio_run(resume))):
+        raise ValueError(
+            "the portfolio of classifiers is trained in one process; start the command without torchrun, or name a "
+            "network, e.g. --learner fixmatch"
+        )
 
 
 def _train_configured(config: RunConfig, out: Path | None, *, tensorboard: bool) -> None:
-    from mnar import distributed
     from mnar.config import OWN_DATA
     from mnar.own_data.train import train_own_data
     from mnar.report import write_run_report
-    from mnar.run import RunFolder, default_folder, load_data, new_run
-    from mnar.run.processes import is_restarted, together
+    from mnar.run import default_folder, load_data, new_run
+    from mnar.run.processes import together
 
     folder, verdict = out or default_folder(config), None
-    if distributed.any_of(is_restarted() and RunFolder(folder).has_config):
+    if _is_begun(folder):
         together(lambda: _check_same_run(folder, config))
         _resume(folder, None, [], tensorboard=tensorboard)
         return
     with _display(tensorboard=tensorboard) as display:
         if config.dataset.name == OWN_DATA:  # `--dataset own_data --data DATA`
-            verdict = train_own_data(config, folder, display, load_data(config))
+            verdict = train_own_data(config, folder, display, together(lambda: load_data(config)))
         else:
             new_run(config, folder, display, on_finished=write_run_report)
     _print_headline(folder, verdict)
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether torchrun has started the command again after an error, and the run in `folder` had begun before."""
+    from mnar import distributed
+    from mnar.run import RunFolder
+    from mnar.run.processes import is_restarted
+
+    return distributed.any_of(is_restarted() and RunFolder(folder).has_config)
 
 
 def _check_same_run(folder: Path, config: RunConfig) -> None:
@@ -285,13 +289,19 @@ def _train_own_data(
     tensorboard: bool,
 ) -> None:
     from mnar.own_data.train import configure_own_data, train_own_data
-    from mnar.run import default_folder
+    from mnar.run import check_new_folder, default_folder
+    from mnar.run.processes import together
 
+    if out is not None and not _is_begun(out):
+        together(lambda: check_new_folder(out))
     with reading_bar() as on_stage:
         config, data = configure_own_data(
             source, reading=reading, **method, settings=settings, minutes=minutes, on_stage=on_stage
         )
     folder = out or default_folder(config)
+    if _is_begun(folder):
+        _resume(folder, None, [], tensorboard=tensorboard)
+        return
     with _display(tensorboard=tensorboard) as display:
         verdict = train_own_data(config, folder, display, data)
     _print_headline(folder, verdict)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from mnar import distributed
 from mnar.atomic_write import write_atomically
 from mnar.config import OWN_DATA, RunConfig, complete, parse_setting
 from mnar.datasets.own_data import as_data_set, own_data
@@ -31,9 +32,10 @@ from mnar.own_data.portfolio.scores import Score
 from mnar.own_data.predictions_file import PREDICTIONS, write_predictions_file
 from mnar.recipes import configure
 from mnar.report import write_own_data_report, write_run_report
-from mnar.run import Display, RunFolder, load_data, new_run, read_run, resume_run
+from mnar.run import Display, RunFolder, check_run, load_data, new_run, read_run, resume_run
 from mnar.run.calibration_file import read_calibration, write_calibration
 from mnar.run.file_names import BASELINE, TRAINING_REPORT, resume_command
+from mnar.run.processes import together
 from mnar.run.suggest_rate import with_suggested_rate
 from mnar.run.timing import iterations_within
 from mnar.training.trainer import Interrupted
@@ -77,15 +79,22 @@ def configure_own_data(
     minutes: float | None = None,
 ) -> tuple[RunConfig, DataSet]:
     """Read the user's data and choose the configuration: defaults for this kind of data, then the user's options."""
-    from_settings = {option: value for section, option, value in map(parse_setting, settings) if section == "dataset"}
-    options = complete(own_data, {"root": str(source), **reading, **from_settings}, "dataset", OWN_DATA)
-    root, held_out = options.pop("root"), options.pop("held_out")
-    files = read_data(root, **options, progress=partial(on_stage, "reading"))
-    data = as_data_set(files, held_out=held_out)
-    chooses_guidance = learner is None and guidance is None and not any(s.startswith("guidance.") for s in settings)
-    if chooses_guidance and not files.is_labeled.all():
+    if minutes is not None and iterations is not None:
+        raise ValueError("--minutes and --iterations both say how long to train; leave one of them out")
+
+    def read() -> tuple[DataSet, str | None]:
+        of_data = {option: value for section, option, value in map(parse_setting, settings) if section == "dataset"}
+        options = complete(own_data, {"root": str(source), **reading, **of_data}, "dataset", OWN_DATA)
+        root, held_out = options.pop("root"), options.pop("held_out")
+        files = read_data(root, **options, progress=partial(on_stage, "reading"))
+        data = as_data_set(files, held_out=held_out)
+        is_chosen = learner is not None or guidance is not None or any(s.startswith("guidance.") for s in settings)
+        if is_chosen or files.is_labeled.all():
+            return data, guidance
         found = inspect_data(files, progress=partial(on_stage, "estimating")).recommendation
-        guidance = None if found is None else found.guidance
+        return data, None if found is None else found.guidance
+
+    data, guidance_or_default = together(read)
     if "features" in reading:  # an absolute path, so that --resume works from any folder
         reading = {**reading, "features": str(Path(reading["features"]).resolve())}
 
@@ -100,17 +109,17 @@ def configure_own_data(
             dataset=OWN_DATA,
             data=str(source),
             learner=learner,
-            guidance=guidance,
+            guidance=guidance_or_default,
             iterations=iterations,
             seed=seed,
             settings=settings,
             defaults={**sections, "dataset": {"name": OWN_DATA, **reading}},
         )
 
-    config = configured(iterations)
+    config = together(lambda: configured(iterations))
+    if distributed.world_size() > 1:  # the steps below exchange tensors, so every refusal must come before them
+        together(lambda: check_run(config, data))
     if minutes is not None:
-        if iterations is not None:
-            raise ValueError("--minutes and --iterations both say how long to train; leave one of them out")
         config = configured(iterations_within(config, data, minutes))
     if not any(setting.replace(" ", "").startswith("train.lr=") for setting in settings):
         config = with_suggested_rate(config, data)
@@ -127,7 +136,7 @@ def resume_own_data(
     folder: Path, display: Display, *, root: Path | None = None, settings: Sequence[str] = ()
 ) -> Verdict | None:
     """Continue `train_own_data` where it stopped. `root` and `settings` have the same meaning as in `resume_run`."""
-    data = load_data(RunFolder(folder).config().with_engine(settings), root)
+    data = together(lambda: load_data(RunFolder(folder).config().with_engine(settings), root))
     resume_run(folder, display, data=data, settings=settings)
     return finish_own_data(folder, display, data, settings=settings)
 
@@ -136,7 +145,8 @@ def finish_own_data(folder: Path, display: Display, data: DataSet, *, settings: 
     """Finish a trained run: train the labels-only baseline, predict labels for the pool, and compare the two models.
 
     A second call continues where the first one stopped. A run that uses only the labels (learner "supervised") needs
-    no baseline, so the result is None.
+    no baseline, so the result is None. Of several processes, the first one predicts and compares. The result of the
+    others is None.
     """
     config, baseline = RunFolder(folder).config(), RunFolder(folder / BASELINE)
     is_compared = config.learner.name != "supervised"
@@ -152,6 +162,8 @@ def finish_own_data(folder: Path, display: Display, data: DataSet, *, settings: 
         except Interrupted as error:
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"{stopped}; saved. Continue with: {resume_command(folder)}") from error
+    if distributed.rank() > 0:  # they have nothing left to do, and must not wait for hours
+        return None
     predictions = write_predictions(folder, data, settings=settings)
     verdict = compare(folder, baseline.path) if is_compared else None
     write_pages(folder, data, predictions, verdict, settings=settings)

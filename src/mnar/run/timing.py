@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from mnar import distributed
 from mnar.config import RunConfig
 from mnar.run.assemble import make_split, make_trainer
 from mnar.training.engine import GraphedStep
@@ -76,7 +77,8 @@ def iterations_within(config: RunConfig, data: DataSet, minutes: float) -> int:
 def time_of_steps(config: RunConfig, data: DataSet) -> tuple[float, float]:
     """Seconds of one training step and of one evaluation, on this machine. The random state stays as it was.
 
-    The step has the full batch size, so that a training with smaller batches at first ends in time.
+    The step has the full batch size, so that a training with smaller batches at first ends in time. Several processes
+    take the same number of steps, and the result is their mean.
     """
     config = replace(config, train=replace(config.train, batch_stages=(1.0,)))
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -85,7 +87,7 @@ def time_of_steps(config: RunConfig, data: DataSet) -> tuple[float, float]:
         step, take_step, began = 0, trainer.engine.step(trainer.step), time.monotonic()
         timed_from = STEPS_BEFORE + (GraphedStep.EAGER_STEPS if trainer.engine.cuda_graph else 0)
         while step < timed_from + FEWEST_TIMED or (
-            step < timed_from + MOST_TIMED and time.monotonic() - began < SHORTEST_TIMING
+            step < timed_from + MOST_TIMED and distributed.any_of(time.monotonic() - began < SHORTEST_TIMING)
         ):
             if step == timed_from:
                 _wait_for(trainer)
@@ -97,7 +99,9 @@ def time_of_steps(config: RunConfig, data: DataSet) -> tuple[float, float]:
         per_step = (time.monotonic() - began) / (step - timed_from)
         began = time.monotonic()
         trainer.evaluate(step)
-        return per_step, time.monotonic() - began
+        per_evaluation = time.monotonic() - began
+        per_step, per_evaluation = distributed.mean(torch.tensor([per_step, per_evaluation])).tolist()
+        return per_step, per_evaluation
 
 
 def _wait_for(trainer: Trainer) -> None:
