@@ -140,7 +140,9 @@ def different_tensors(tensors: Mapping[str, Tensor]) -> list[str]:
     """Return the names of the tensors whose bits are not the same in all processes."""
     if world_size() == 1 or not tensors:
         return []
-    checksums = torch.stack([_checksum(tensor.detach()) for tensor in tensors.values()])
+    # A checkpoint has tensors on the GPU and on the host, e.g. a bank that is too large for the GPU.
+    device = next(iter(tensors.values())).device
+    checksums = torch.stack([_checksum(tensor.detach()).to(device) for tensor in tensors.values()])
     by_process = gather(checksums.unsqueeze(0))
     differs = (by_process != by_process[0]).any(0).tolist()
     return [name for name, is_different in zip(tensors, differs, strict=True) if is_different]
