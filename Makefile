@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 FAST := -m "not slow" -k "not literal" tests/guidances tests/learners tests/protocols tests/models tests/recipes \
 	tests/terminal tests/test_architecture.py tests/test_config.py tests/test_public_names.py
 
-.PHONY: demo test test-fast test-ray lint docs install bench clean
+.PHONY: demo test test-fast test-ray lint docs install lock bench fuzz crash-test clean
 
 demo: $(INSTALLED)  ## train four methods on digits and write runs/demo/report.html
 	$(BIN)/mnar demo
@@ -26,7 +26,7 @@ test-fast: $(INSTALLED)  ## lint, types and the fast tests, in less than a minut
 # Ray is not part of the development tools, because it takes 220 MB.
 test-ray: $(INSTALLED)  ## install Ray, and run the tests that need it, one after the other
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/bench/launchers
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/bench/launchers tests/trained
 
 lint: $(INSTALLED)  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -41,14 +41,32 @@ bench: $(INSTALLED)  ## print what a step, a PRG call and a view cost on this ma
 	$(BIN)/python benchmarks/augment_time.py
 	$(BIN)/python benchmarks/step_time.py --dataset digits
 
+MINUTES ?= 60
+fuzz: $(INSTALLED)  ## try changed files, options and checkpoints for MINUTES minutes; runs/fuzz gets those that fail
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.fuzz --minutes $(MINUTES) --out runs/fuzz
+
+crash-test: $(INSTALLED)  ## kill a run of every kind at each of its file operations, resume it, and compare
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.crash.crash_test
+
 install: $(INSTALLED)
 
 # A second run finds the stamp and installs nothing.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt requirements.lock
 	@echo 'installing into .venv, which takes a minute'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
+# torch has no hash, because a CPU build of torch has another hash than the file of the index.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
+
+# uv keeps the versions that the lock already has, unless pyproject.toml or constraints.txt ask for others.
+lock:  ## write requirements.lock: the version and the hashes of every package that `make install` installs, except torch
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	$(BIN)/python -m uv pip compile pyproject.toml --quiet --extra dev --constraint constraints.txt --universal \
+		--python-version 3.11 --generate-hashes --no-annotate --no-emit-package torch \
+		--custom-compile-command 'make lock' --output-file requirements.lock
 
 clean:
 	rm -rf .venv docs/_build

@@ -60,7 +60,7 @@ METHODS = {
 
 def label_counts(num_classes: int, num_labels: int, gamma: float) -> npt.NDArray[np.int64]:
     """As near to the proportions as whole numbers come, 1 at least."""
-    sizes = np.array(long_tail(num_classes, 1.0, gamma, "gamma"))
+    sizes = np.array(long_tail(num_classes, 1.0, gamma))
     wanted = num_labels * sizes / sizes.sum()
     counts = np.maximum(1, np.floor(wanted).astype(np.int64))
     for _ in range(num_labels - counts.sum()):
@@ -76,7 +76,7 @@ def guided(guidance: str) -> Method:
 
 def thinned(classes: npt.NDArray[np.int64], gamma: float) -> npt.NDArray[np.int64]:
     """Rows of which class c has gamma^(-c / (k - 1)) of what it had."""
-    shares = long_tail(int(classes.max()) + 1, 1.0, gamma, "gamma")
+    shares = long_tail(int(classes.max()) + 1, 1.0, gamma)
     members = [np.flatnonzero(classes == c) for c in range(len(shares))]
     return np.concatenate([rows[: round(share * len(rows))] for rows, share in zip(members, shares, strict=True)])
 

@@ -23,7 +23,7 @@ from mnar.own_data.inspection import inspect_data
 CHUNK = 10_000
 
 
-def write_file(path: Path, num_rows: int, num_columns: int) -> None:
+def write_file(path: Path, num_rows: int, num_columns: int, labeled_share: float = 0.1) -> None:
     """Write a table of numbers and categories with a label column."""
     rng = np.random.default_rng(0)
     kinds = ["category" if column % 10 == 9 else "number" for column in range(num_columns)]
@@ -40,7 +40,7 @@ def write_file(path: Path, num_rows: int, num_columns: int) -> None:
                 else:
                     texts = (rng.normal(size=size) + 0.2 * label * (column < 10)).round(6).astype(str)
                     cells.append(np.where(rng.random(size) < 0.05 * (column % 3 == 0), "", texts))
-            cells.append(np.where(rng.random(size) < 0.1, np.char.add("class ", label.astype(str)), ""))
+            cells.append(np.where(rng.random(size) < labeled_share, np.char.add("class ", label.astype(str)), ""))
             file.writelines(",".join(row) + "\n" for row in zip(*cells, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The check, before long work, that a file can be written. Atomic writes are tested with checkpoints."""
+"""The check, before long work, that a file can be written, and JSON. Atomic writes are tested with checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnar.atomic_write import check_writable, write_atomically
+from mnar.atomic_write import check_writable, from_json, write_atomically
 from tests.support.command import failing_with
 
 
@@ -50,3 +50,9 @@ def test_a_folder_in_which_no_file_can_be_created_is_refused_with_the_reason(
         PermissionError, match=rf"no file can be created in {tmp_path} \(Read-only file system\); choose"
     ):
         check_writable(tmp_path / "new/page.html")
+
+
+@pytest.mark.parametrize("damaged", ["[" * 100_000, "{", "", "9" * 5000])
+def test_every_damaged_json_is_a_value_error(damaged: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        from_json(damaged)

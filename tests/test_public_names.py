@@ -47,7 +47,7 @@ def test_the_data_types_have_these_fields(shape: Any, fields: str) -> None:
         (
             PRG,
             "task * alpha=1.0 window=128 last=False rescale=True steps=1 usage='soft' empty_row='onehot' "
-            "smoothing=0.0 pool_shares='uniform'",
+            "smoothing=0.0 pool_shares='uniform' shard_bank=False",
         ),
         (protocols.cadr, "num_classes gamma * rounding='ceil'"),
         (protocols.own, "num_classes num_labels n1 * gamma_u=None m1=5000 rounding='official'"),

@@ -11,6 +11,7 @@ from docstrings import option_meanings
 from mnar.config import OWN_DATA, SECTIONS, TABLES, Choice, options_of
 from mnar.datasets import DATASETS
 from mnar.datasets.user_files import read_data
+from mnar.option_values import annotations_of, in_words
 from mnar.recipes import configure
 
 TITLES = {
@@ -91,12 +92,11 @@ def _section(section: str) -> Iterator[str]:
             yield from (f"### `{name}`", "")
         if (page := METHODS / f"{METHOD_PAGES.get(name, name)}.md").exists():
             yield from (f"Formula and departures: [{_title(page)}](../methods/{page.name}).", "")
-        yield from ("| option | type | default | meaning |", "| --- | --- | --- | --- |")
-        told = meanings(section, make)
+        yield from ("| option | values | default | meaning |", "| --- | --- | --- | --- |")
+        told, hints = meanings(section, make), annotations_of(make)
         for option, parameter in options.items():
             default = "required" if parameter.default is parameter.empty else f"`{_yaml(parameter.default)}`"
-            kind = str(parameter.annotation).strip("'").replace("|", "\\|")
-            yield f"| `{section}.{option}` | `{kind}` | {default} | {_cell(told[option])} |"
+            yield f"| `{section}.{option}` | {in_words(hints[option])} | {default} | {_cell(told[option])} |"
         yield ""
     if without_options:
         only = " besides `dataset.root`" if section == "dataset" else ""

@@ -8,13 +8,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import math
-import types
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import yaml
 
@@ -23,12 +19,14 @@ from mnar.datasets import DATASETS
 from mnar.guidances import GUIDANCES
 from mnar.learners import LEARNERS
 from mnar.models import MODELS
+from mnar.option_values import Range, annotations_of, convert, shown
 from mnar.protocols import PROTOCOLS, split
 from mnar.training.options import EngineOptions, TrainOptions
 
 Options = dict[str, Any]
 IDLE_GUIDANCES = ("none", "tracking")  # these change no pseudo-label
 OWN_DATA = "own_data"  # the data set that reads the user's own files
+SEED = Annotated[int, Range(0, 2**63 - 1)]
 PUBLISHED = "published"  # the schedule of a recipe's paper, see recipes/schedules.py
 
 
@@ -116,9 +114,7 @@ class RunConfig:
         if missing:
             raise ValueError(f"the configuration has no section {missing[0]!r}; it needs {sorted(TABLES)}")
         options = {section: complete(make, sections.get(section, {}), section) for section, make in SECTIONS.items()}
-        seed = convert(sections.get("seed", 1), int, "seed")
-        if not 0 <= seed < 2**63:
-            raise ValueError(f"seed is {seed}; choose one from 0 to 2^63 - 1")
+        seed = convert(sections.get("seed", 1), SEED, "seed", 1)
         schedule = convert(sections.get("schedule", PUBLISHED), str, "schedule")
         return cls(
             **chosen,
@@ -147,7 +143,10 @@ class RunConfig:
         sections = _read_yaml(text, "the configuration")
         if not isinstance(sections, dict):
             raise ValueError("the configuration is not a YAML mapping of sections")
-        return cls.from_dict(_with_former_network(with_current_names(sections)))
+        try:
+            return cls.from_dict(_with_former_network(with_current_names(sections)))
+        except RecursionError as error:  # a part of the text refers to itself
+            raise ValueError("the configuration is nested too deeply; write at most a few guidances") from error
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(_plain(self.to_dict()), sort_keys=False)
@@ -178,11 +177,11 @@ def parse_setting(setting: str) -> tuple[str, str, Any]:
     target, equals, value = setting.partition("=")
     section, dot, option = target.strip().partition(".")
     if not equals or not dot or not section or not option:
-        raise ValueError(f"cannot read --set {setting!r}; write SECTION.OPTION=VALUE, e.g. guidance.alpha=3")
+        raise ValueError(f"cannot read --set {shown(setting)}; write SECTION.OPTION=VALUE, e.g. guidance.alpha=3")
     sections = [*TABLES, *SECTIONS]
     if section not in sections:
-        raise ValueError(f"unknown section {section!r} in --set {setting!r}; choose from {sections}")
-    return section, option, _read_yaml(value, f"the value in --set {setting!r}")
+        raise ValueError(f"unknown section {shown(section)} in --set {shown(setting)}; choose from {sections}")
+    return section, option, _read_yaml(value, f"the value in --set {shown(setting)}")
 
 
 def settings_of(sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,53 +243,20 @@ def complete(make: Callable[..., Any], given: Mapping[str, Any], section: str, p
     `part` is the name of the chosen part in a section that has several, e.g. "fixmatch" in the section "learner".
     """
     if not isinstance(given, Mapping):
-        raise ValueError(f"section {section} is {given!r}; it must be a mapping from options to values")
+        raise ValueError(f"section {section} is {shown(given)}; it must be a mapping from options to values")
     parameters = options_of(section, make)
     _refuse_unknown(given, list(parameters), f"option of {section} {part}".rstrip())
-    hints = _hints(make)
+    hints = annotations_of(make)
     options = {}
     for name, parameter in parameters.items():
         if name in given:
             where = f"{section}.{name} ({part})" if part else f"{section}.{name}"
-            options[name] = convert(given[name], hints.get(name, Any), where)
+            options[name] = convert(given[name], hints[name], where, parameter.default)
         elif parameter.default is not inspect.Parameter.empty:
             options[name] = parameter.default
         else:
             raise ValueError(f"{section} {part} needs the option {name}; give it with --set {section}.{name}=VALUE")
     return options
-
-
-def convert(value: Any, hint: Any, where: str) -> Any:
-    """Convert a YAML value to the type that an annotation names."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return value
-    if origin in (typing.Union, types.UnionType):
-        for option in arguments:
-            try:
-                return convert(value, option, where)
-            except ValueError:
-                continue  # if no type of the union fits, the error at the end is raised
-    elif origin is Literal:
-        if value in arguments:
-            return value
-        raise ValueError(f"{where} is {value!r}; choose from {list(arguments)}")
-    elif origin is tuple and isinstance(value, list | tuple):
-        return tuple(convert(v, arguments[0], where) for v in value)
-    elif hint is type(None) and value is None:
-        return None
-    elif hint is float and isinstance(value, int | float | str) and not isinstance(value, bool):
-        try:
-            number = float(value)  # YAML reads 1e-3 as text
-        except ValueError:
-            number = math.nan
-        if not math.isnan(number):
-            return number
-    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return value
-    elif isinstance(hint, type) and isinstance(value, str) and issubclass(hint, Path):
-        return hint(value)
-    raise ValueError(f"{where} is {value!r}; expected {_type_name(hint)}")
 
 
 def _choose(section: str, given: Any, where: str | None = None) -> Choice:
@@ -300,7 +266,7 @@ def _choose(section: str, given: Any, where: str | None = None) -> Choice:
         raise ValueError(f"section {where or section} needs a name; choose from {sorted(table)}{remedy}")
     name = given["name"]
     if not isinstance(name, str) or name not in table:
-        raise ValueError(f"unknown {section} {name!r}; choose from {sorted(table)}")
+        raise ValueError(f"unknown {section} {shown(name)}; choose from {sorted(table)}")
     options = {option: value for option, value in given.items() if option != "name"}
     before = options.pop("preceded_by", None) if section == "guidance" else None
     return Choice(
@@ -315,25 +281,19 @@ def _signature(make: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(make)
 
 
-@functools.cache
-def _hints(make: Callable[..., Any]) -> dict[str, Any]:
-    while isinstance(make, functools.partial):
-        make = make.func
-    return typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
-
-
 def _refuse_unknown(given: Mapping[str, Any], known: list[str], what: str) -> None:
     for name in given:
         if name not in known:
             remedy = f"choose from {sorted(known)}" if known else "this part has no options"
-            raise ValueError(f"unknown {what}: {name!r}; {remedy}")
+            raise ValueError(f"unknown {what}: {shown(name)}; {remedy}")
 
 
 def _read_yaml(text: str, what: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{what} is not YAML: {' '.join(str(error).split())}") from error
+    except Exception as error:  # PyYAML raises many types of exception for a text such as "!!bool x" or "[[[[..."
+        problem = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ValueError(f"{what} is not YAML ({problem}); correct the text") from error
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -351,18 +311,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
     return value if isinstance(value, bool | int | float | str | None) else str(value)
-
-
-# What an error message says about an option that is a list, by the type of its items.
-LISTS = {float: "a list of numbers, e.g. [0.5, 1]", int: "a list of whole numbers, e.g. [256, 256]"}
-
-
-def _type_name(hint: Any) -> str:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(map(_type_name, typing.get_args(hint)))
-    if typing.get_origin(hint) is Literal:
-        return " or ".join(map(repr, typing.get_args(hint)))
-    if typing.get_origin(hint) is tuple:
-        return LISTS.get(typing.get_args(hint)[0], "a list, e.g. [a, b]")
-    names = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    return names.get(hint, str(hint).replace("typing.", ""))

@@ -333,11 +333,11 @@ def test_buffers_are_not_part_of_the_state() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"padding": -1}, "padding is -1; it must be 0 or more pixels"),
-        ({"padding_mode": "edge"}, "unknown padding_mode 'edge'; choose from .*reflect"),
-        ({"operations": -2}, "operations is -2; it must be 0 or more"),
-        ({"cutout": 1.5}, "cutout is 1.5; it is a share of the width in 0..1"),
-        ({"order": "random"}, "unknown order 'random'; choose from .*weak_first"),
+        ({"padding": -1}, r"padding is -1; expected a whole number from 0 to 10,000, e\.g\. 4"),
+        ({"padding_mode": "edge"}, "padding_mode is 'edge'; choose from .*reflect"),
+        ({"operations": -2}, "operations is -2; expected a whole number from 0 to 100"),
+        ({"cutout": 1.5}, "cutout is 1.5; expected a number from 0 to 1"),
+        ({"order": "random"}, "order is 'random'; choose from .*weak_first"),
         ({"std": (0.2, 0.0, 0.2)}, "std is .*; it must be positive in every channel"),
         ({"std": (0.2,)}, "3 means and 1 stds; give 1 of each"),
     ],

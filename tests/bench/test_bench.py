@@ -362,6 +362,39 @@ def test_a_damaged_result_file_is_written_again(damaged: bytes, trained: Path, h
         assert bench.cells() == cells
 
 
+def test_a_result_file_with_a_changed_number_is_written_again_from_the_run(trained: Path, here: None) -> None:
+    bench = bench_in(trained, RECIPE)
+    cells = bench.cells()
+    kept = bench.folders[RECIPE][1].with_suffix(".json")
+    whole = kept.read_bytes()
+    entries = json.loads(whole)
+    entries["result"]["headline"][FINAL] = 0.999
+    kept.write_text(json.dumps(entries, indent=1))
+    assert bench.cells() == cells
+    bench.run(ignore_progress)
+    assert kept.read_bytes() == whole
+
+
+def test_a_result_file_of_an_earlier_version_has_no_digest_and_is_used(trained: Path) -> None:
+    bench = bench_in(trained, RECIPE)
+    kept = bench.folders[RECIPE][1].with_suffix(".json")
+    entries = json.loads(kept.read_text())
+    del entries["digest"]
+    entries["result"]["headline"][FINAL] = 0.999
+    kept.write_text(json.dumps(entries, indent=1))
+    assert bench.cells()[0].results[0].headline[FINAL] == 0.999
+
+
+def test_a_bench_removes_what_a_killed_bench_has_left_beside_its_runs(trained: Path, here: None) -> None:
+    bench = bench_in(trained, RECIPE)
+    path = bench.folders[RECIPE][1]
+    left = [path.with_suffix(".json.part"), path.with_suffix(".failed.part")]
+    for file in left:
+        file.write_text("half")
+    bench.run(ignore_progress)
+    assert not any(file.exists() for file in left)
+
+
 def test_a_result_file_of_other_settings_is_ignored(trained: Path) -> None:
     bench = bench_in(trained, RECIPE)
     cells = bench.cells()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,8 +68,8 @@ def test_every_file_of_a_command_is_registered() -> None:
         ("train --set protocol.gamma=-1", "gamma"),
         ("train --set protocol.gamma=5000", "class 0 was asked for 5000 labelled samples and holds"),
         ("train --set train.batch_unlabeled=5000", r"there are 1297 unlabelled samples .*choose at most 1297"),
-        ("train --iterations 0", r"train\.iterations is 0; it must be at least 1"),
-        ("train --seed -1", "seed is -1; choose one from 0"),
+        ("train --iterations 0", r"train\.iterations is 0; expected a whole number from 1"),
+        ("train --seed -1", "seed is -1; expected a whole number from 0"),
         (
             "train --dataset cifar10 --data nowhere",
             r"data set 'cifar10' is not in /.*/nowhere \(there is no such folder\): .*--data",
@@ -155,6 +157,20 @@ def test_a_full_gpu_memory_is_one_error_with_a_remedy(mnar: Mnar, monkeypatch: p
     outcome = mnar("eval", "run")
     assert outcome.code == 1
     assert re.match(r"error: .*memory is full \(tried to allocate 2 GiB\); .*train\.batch_unlabeled", outcome.errors)
+
+
+@pytest.mark.parametrize("make", [lambda: torch.empty(2**50), lambda: np.empty(2**50)])
+def test_a_full_memory_is_one_error_with_a_remedy(
+    mnar: Mnar, monkeypatch: pytest.MonkeyPatch, make: Callable[[], object]
+) -> None:
+    monkeypatch.setattr("mnar.run.evaluate_run", lambda *arguments, **options: make())
+    outcome = mnar("eval", "run")
+    assert outcome.code == 1
+    assert re.match(
+        r"error: the memory does not suffice \(.*\d.*\); choose smaller batches, .*train\.batch_unlabeled",
+        outcome.errors,
+    )
+    assert outcome.errors.count("\n") == 1
 
 
 def test_ctrl_c_prints_a_message_and_exits_with_code_130(mnar: Mnar, monkeypatch: pytest.MonkeyPatch) -> None:

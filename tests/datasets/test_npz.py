@@ -59,6 +59,8 @@ def test_class_names_are_kept_even_of_a_class_without_samples(tmp_path: Path) ->
         ({"y_test": np.array([0, 3])}, r"y_test\[1\] is 3; .*0 to 2"),
         ({"class_names": np.array(["cat", "dog"])}, r"y_train\[2\] is 2; .*0 to 1"),
         ({"x_train": np.where(np.eye(6, 4) * [0, 0, 1, 0], np.inf, TABLE)}, r"x_train\[2, 2\] is inf"),
+        ({"y_train": np.array([0, 2**31])}, r"y_train has the label 2147483648, but .*; number the classes 0, 1, 2"),
+        ({"x_test": np.full((6, 4), -1e300)}, r"x_test\[0, 0\] is -1e\+300, too large for float32 .*; scale"),
         ({"x_test": TABLE[:2, :3]}, r"\(4,\) in x_train and \(3,\) in x_test"),
         ({"x_train": IMAGES / 255}, "x_train has type float64; give images as uint8"),
         ({"x_train": np.zeros((6, 8, 9, 7), np.uint8)}, r"x_train has shape \(6, 8, 9, 7\)"),

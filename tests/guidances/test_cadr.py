@@ -388,7 +388,7 @@ def test_a_chain_passes_its_hooks_on() -> None:
         ({"weight_limit": math.nan}, "weight_limit is nan"),
         ({"labeled_threshold": 1.1}, "labeled_threshold is 1.1"),
         ({"labeled_threshold": -0.1}, "labeled_threshold is -0.1"),
-        ({"labeled_loss": "ipw"}, "unknown labeled_loss 'ipw'.*'doubly_robust', 'inverse_propensity'"),
+        ({"labeled_loss": "ipw"}, "labeled_loss is 'ipw'.*'doubly_robust', 'inverse_propensity'"),
     ],
 )
 def test_a_bad_option_is_an_error_that_names_it_and_its_value(options: dict[str, Any], named: str) -> None:

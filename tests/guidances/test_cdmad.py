@@ -19,7 +19,7 @@ from mnar import distributed
 from mnar.augment import Augment
 from mnar.config import RunConfig
 from mnar.guidances import PRG, Chain
-from mnar.guidances.cdmad import CDMAD, FORWARDS
+from mnar.guidances.cdmad import CDMAD
 from mnar.learners import LEARNERS, FixMatch, Learner, MeanTeacher
 from mnar.models import MLP, Backbone, Classifier, SmallCNN, WideResNet
 from mnar.models.batch_norm import statistics_kept
@@ -90,7 +90,7 @@ def rectified_by(learner: Learner, network: nn.Module, batch: Batch) -> Tensor:
 
 @pytest.mark.parametrize(("colour", "level"), [("white", 1.0), ("grey", 128 / 255), ("black", 0.0)])
 @pytest.mark.parametrize("shape", [GREY, COLOUR], ids=["grey-scale", "colour"])
-@pytest.mark.parametrize("blank", FORWARDS)
+@pytest.mark.parametrize("blank", ["alone", "joint"])
 def test_in_evaluation_mode_q_is_the_softmax_of_two_separate_forwards(
     colour: str, level: float, shape: tuple[int, ...], blank: str
 ) -> None:
@@ -249,7 +249,7 @@ def test_the_log_is_how_far_apart_the_blank_puts_the_classes() -> None:
 # The watched network
 
 
-@pytest.mark.parametrize("blank", FORWARDS)
+@pytest.mark.parametrize("blank", ["alone", "joint"])
 def test_a_watched_network_gives_the_bare_models_numbers_and_gradients_in_evaluation_mode(blank: str) -> None:
     model, images = make_model().eval(), torch.randn(6, *GREY)
     model.heads.update({"projection": nn.Linear(model.num_features, 3)})
@@ -457,7 +457,7 @@ def make_learner(name: str, blank: str) -> tuple[Learner, nn.Module]:
     return learner, guidance.watch(student)
 
 
-@pytest.mark.parametrize("blank", FORWARDS)
+@pytest.mark.parametrize("blank", ["alone", "joint"])
 @pytest.mark.parametrize("name", WATCHING)
 def test_every_learner_of_images_trains_all_parameters_of_a_watched_network(name: str, blank: str) -> None:
     learner, network = make_learner(name, blank)
@@ -476,7 +476,7 @@ def test_every_learner_of_images_trains_all_parameters_of_a_watched_network(name
     assert {of: buffer.data_ptr() for of, buffer in learner.named_buffers()} == addresses, "changed in place"
 
 
-@pytest.mark.parametrize("blank", FORWARDS)
+@pytest.mark.parametrize("blank", ["alone", "joint"])
 @pytest.mark.parametrize("name", WATCHING)
 def test_two_steps_run_on_fake_tensors_so_nothing_reads_a_value_back(name: str, blank: str) -> None:
     with FakeTensorMode():
@@ -504,7 +504,7 @@ def test_a_learner_whose_network_cannot_be_watched_refuses_it_by_its_hook(name: 
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.5])
-@pytest.mark.parametrize("blank", FORWARDS)
+@pytest.mark.parametrize("blank", ["alone", "joint"])
 def test_in_a_chain_prg_sees_and_tracks_what_cdmad_returns(blank: str, progress: float) -> None:
     model, batch = make_model(), make_batch()
     first, alone = (prepared(blank=blank, warmup=0.2) for _ in range(2))
@@ -531,7 +531,7 @@ def test_state_dict_into_a_fresh_guidance_continues_bit_for_bit() -> None:
     assert not torch.equal(q, prepared()(probs, torch.arange(6)))
 
 
-@pytest.mark.parametrize("blank", FORWARDS)
+@pytest.mark.parametrize("blank", ["alone", "joint"])
 def test_with_dropout_a_step_from_a_saved_random_state_repeats_bit_for_bit(blank: str) -> None:
     torch.manual_seed(0)
     guidance, model = prepared(blank=blank), SmallCNN(GREY, NUM_CLASSES, width=4, dropout=0.3)
@@ -582,21 +582,19 @@ def test_the_blank_moves_with_the_guidance_and_is_no_state() -> None:
 
 @pytest.mark.parametrize("colour", ["red", "White", "", 1.0, None])
 def test_an_unknown_colour_is_an_error_that_names_it_and_the_known_ones(colour: Any) -> None:
-    with pytest.raises(
-        ValueError, match=rf"unknown colour {colour!r}; choose from \['ones', 'white', 'grey', 'black'\]"
-    ):
+    with pytest.raises(ValueError, match=rf"colour is {colour!r}; choose from \['ones', 'white', 'grey', 'black'\]"):
         CDMAD(TASK, colour=colour)
 
 
 @pytest.mark.parametrize("blank", ["both", "Alone", "", True, None])
 def test_an_unknown_forward_of_the_blank_is_an_error_that_names_it_and_the_known_ones(blank: Any) -> None:
-    with pytest.raises(ValueError, match=rf"unknown blank {blank!r}; choose from \['alone', 'joint'\]"):
+    with pytest.raises(ValueError, match=rf"blank is {blank!r}; choose from \['alone', 'joint'\]"):
         CDMAD(TASK, blank=blank)
 
 
 @pytest.mark.parametrize("warmup", [-0.1, 1.5, math.nan, math.inf])
 def test_a_warm_up_that_is_no_share_is_an_error_that_names_it(warmup: float) -> None:
-    with pytest.raises(ValueError, match=rf"guidance\.warmup is {warmup};.*--set guidance\.warmup=0\.2"):
+    with pytest.raises(ValueError, match=rf"warmup is {warmup}; expected a number from 0 to 1, e\.g\. 0\.2"):
         CDMAD(TASK, warmup=warmup)
 
 

@@ -208,7 +208,7 @@ def test_the_state_is_that_of_prg_whatever_the_smoothing() -> None:
 
 @pytest.mark.parametrize("smoothing", [-1, math.inf, math.nan])
 def test_a_bad_smoothing_is_an_error_with_its_value_and_a_remedy(smoothing: float) -> None:
-    with pytest.raises(ValueError, match=rf"smoothing is {smoothing}; .*must be zero.*or positive.*Choose e\.g\."):
+    with pytest.raises(ValueError, match=rf"smoothing is {smoothing}; expected a number from 0 to"):
         make_smooth(3, smoothing=smoothing)
 
 

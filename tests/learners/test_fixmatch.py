@@ -143,7 +143,7 @@ def test_options_out_of_range_are_refused_by_name(options: dict[str, float]) -> 
 
 
 def test_unknown_targets_are_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"unknown targets 'fuzzy'; choose from \['hard', 'soft'\]"):
+    with pytest.raises(ValueError, match=r"targets is 'fuzzy'; choose from \['hard', 'soft'\]"):
         FixMatch(TASK, NoGuidance(TASK), targets="fuzzy")  # type: ignore[arg-type]
 
 

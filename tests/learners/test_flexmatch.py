@@ -200,7 +200,7 @@ def test_two_processes_select_what_one_that_sees_the_whole_batch_would(monkeypat
         share = slice(3 * rank, 3 * rank + 3)
         whole = {tuple(labels[share]): labels, tuple(index[share]): index}
 
-        def gather(local: Tensor, whole: dict[tuple[int, ...], list[int]] = whole) -> Tensor:
+        def gather(local: Tensor, whole: dict[tuple[int, ...], list[int]] = whole, **_: object) -> Tensor:
             return torch.tensor(whole[tuple(local.tolist())], dtype=local.dtype)
 
         monkeypatch.setattr(distributed, "gather", gather)

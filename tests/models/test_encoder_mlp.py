@@ -32,7 +32,7 @@ def test_without_hidden_layers_the_encoded_row_is_the_features() -> None:
 
 
 def test_a_width_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="encoder_width and hidden are 0 and"):
+    with pytest.raises(ValueError, match="encoder_width is 0; expected a whole number from 1 to"):
         EncoderMLP((6,), 4, encoder_width=0)
 
 

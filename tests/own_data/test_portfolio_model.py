@@ -16,6 +16,7 @@ from mnar.own_data import portfolio_model
 from mnar.own_data.inputs import InputEncoder
 from mnar.own_data.portfolio import Portfolio, members_for
 from mnar.own_data.portfolio_model import PortfolioModel, read_portfolio_model, write_portfolio_model
+from mnar.run import model_file
 from mnar.types import DataSet
 from tests.support.half_labeled import clouds
 
@@ -92,7 +93,8 @@ def changed(stored: Path, folder: Path, change: Change, **metadata: Any) -> Path
     with safe_open(stored, framework="numpy") as file:
         written = json.loads(file.metadata()["mnar"])
     change(arrays)
-    save_file(arrays, folder / "model.safetensors", {"mnar": json.dumps({**written, **metadata})})
+    # with valid digests
+    save_file(arrays, folder / "model.safetensors", model_file.metadata({**written, **metadata}, arrays))
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import multiprocessing
 import os
@@ -288,7 +289,13 @@ def test_a_run_killed_with_9_again_and_again_gives_the_result_of_a_run_without_a
     assert_same_result(tmp_path / "run", finished_once)
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", "half"])
+def archive(**arrays: object) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", "half", archive(uses_pool=[1, 2], seconds=[1, 2])])
 def test_a_damaged_result_of_a_member_is_tried_again_with_a_warning_that_names_it(
     finished: Path, finished_once: Path, content: bytes | str
 ) -> None:

@@ -167,7 +167,7 @@ def test_the_option_iterations_overrides_the_default_number_of_steps_of_the_lear
 
 
 def test_zero_iterations_are_refused(table: Path) -> None:
-    with pytest.raises(ValueError, match=r"train\.iterations is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=r"train\.iterations is 0; expected a whole number from 1"):
         config_of(table, reading={"label": "kind"}, iterations=0)
 
 

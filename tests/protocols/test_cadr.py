@@ -45,7 +45,7 @@ def test_floor_makes_72_labels_of_gamma_20_to_64() -> None:
 
 @pytest.mark.parametrize("gamma", [0, -3, 0.5, math.nan, math.inf])
 def test_gamma_below_one_is_refused_by_value(gamma: float) -> None:
-    with pytest.raises(ValueError, match=rf"gamma is {gamma}; .*>= 1"):
+    with pytest.raises(ValueError, match=rf"gamma is {gamma}; expected a number from 1 to"):
         cadr(10, gamma)
 
 
@@ -55,5 +55,5 @@ def test_one_class_is_refused() -> None:
 
 
 def test_unknown_rounding_lists_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"unknown rounding 'round'; choose from \['ceil', 'floor'\]"):
-        cadr(10, 20, rounding="round")
+    with pytest.raises(ValueError, match=r"rounding is 'round'; choose from \['ceil', 'floor'\]"):
+        cadr(10, 20, rounding="round")  # type: ignore[arg-type]

@@ -19,10 +19,10 @@ def test_n1_and_m1_scale_the_counts_to_cifar100() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gamma_l": 0, "gamma_u": 1}, "gamma_l is 0; .*>= 1"),
-        ({"gamma_l": 1, "gamma_u": 0.5}, "gamma_u is 0.5; .*>= 1"),
-        ({"gamma_l": 1, "gamma_u": 1, "n1": 0}, "n1 is 0; .*1 or more"),
-        ({"gamma_l": 1, "gamma_u": 1, "m1": -1}, "m1 is -1; .*1 or more"),
+        ({"gamma_l": 0, "gamma_u": 1}, "gamma_l is 0; expected a number from 1 to"),
+        ({"gamma_l": 1, "gamma_u": 0.5}, "gamma_u is 0.5; expected a number from 1 to"),
+        ({"gamma_l": 1, "gamma_u": 1, "n1": 0}, "n1 is 0; expected a whole number from 1 to"),
+        ({"gamma_l": 1, "gamma_u": 1, "m1": -1}, "m1 is -1; expected a whole number from 1 to"),
     ],
 )
 def test_impossible_requests_name_value_and_remedy(options: dict[str, float], message: str) -> None:

@@ -82,11 +82,11 @@ def test_m1_is_the_last_class_of_the_inverse_order() -> None:
 @pytest.mark.parametrize(
     ("k", "num_labels", "n1", "message"),
     [
-        (10, 9, 1, "num_labels is 9 for 10 classes; .*10 or more"),
+        (10, 9, 1, "num_labels is 9 for 10 classes; .*10 labels or more"),
         (10, 40, 41, "num_labels is 40, .*n1=41.* hold 50 to 410"),
         (10, 40, 32, "num_labels is 40, .*n1=32.* hold 41 to 320"),
         (10, 40, 3, "num_labels is 40, .*n1=3.* hold 12 to 30"),
-        (10, 40, 0, "n1 is 0; .*1 or more"),
+        (10, 40, 0, "n1 is 0; expected a whole number from 1 to"),
         (1, 40, 40, "num_classes is 1"),
     ],
 )
@@ -106,5 +106,5 @@ def test_gamma_u_and_m1_are_checked() -> None:
 
 
 def test_unknown_rounding_lists_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"unknown rounding 'ceil'; choose from \['exact', 'official'\]"):
+    with pytest.raises(ValueError, match=r"rounding is 'ceil'; choose from \['official', 'exact'\]"):
         own(10, 40, 10, rounding="ceil")

@@ -169,6 +169,12 @@ def test_an_encoder_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest
     assert config.differences(elsewhere) == [], "where it lies is no part of the method"
 
 
+@pytest.mark.parametrize("value", ["[1]", "{a: 1}", "3", "true"])
+def test_an_encoder_that_is_no_path_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match=r"learner\.encoder \(vime\) is .*; expected a path or null"):
+        configure(learner="vime", dataset="mnist_tabular", settings=[f"learner.encoder={value}"])
+
+
 def test_the_default_guidance_of_a_learner_has_the_options_of_the_learner_and_takes_settings() -> None:
     assert guidance_of(learner="simmatch", guidance="distribution_alignment") == own_alignment("simmatch")
     assert guidance_of(learner="simmatch", settings=["guidance.window=5"]) == {**own_alignment("simmatch"), "window": 5}

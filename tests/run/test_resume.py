@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mnar.atomic_write import sealed
 from mnar.config import RunConfig
 from mnar.run import checkpoint, evaluate_run, new_run, resume_run, runner
 from mnar.run.checkpoint import DamagedCheckpoint
@@ -309,7 +310,7 @@ def test_other_settings_given_when_resuming_or_evaluating_are_refused(stopped: P
 
 def test_data_that_gives_another_split_is_refused(stopped: Path) -> None:
     split = json.loads((stopped / "split.json").read_text())
-    (stopped / "split.json").write_text(json.dumps({**split, "hash": "0" * 64}))
+    (stopped / "split.json").write_text(json.dumps(sealed({**split, "hash": "0" * 64})))
     with pytest.raises(ValueError, match=r"the data differ from the data that the run .*--data"):
         resume_run(stopped)
 

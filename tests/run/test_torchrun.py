@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import mnar
 from mnar import distributed
 from mnar.config import RunConfig
 from mnar.recipes import configure
@@ -21,16 +24,17 @@ from mnar.run.processes import ToldByFirst
 from tests.support.command import TINY as TINY_OPTIONS
 from tests.support.command import wait_for
 from tests.support.equality import assert_same
-from tests.support.processes import in_processes, torchrun, workers_of
+from tests.support.processes import in_processes, torchrun, torchrun_on_two_nodes, workers_of
 from tests.support.tiny import TINY
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
 
-LONG_ENOUGH = 60  # seconds within which a job has to end when one of its processes is killed
+LONGEST_END = 60  # seconds within which a job has to end when one of its processes is killed
+LONGEST_JOB = 300  # seconds, on a machine that does other work
 RUN = ("--dataset", "digits", "--guidance", "prg", *TINY_OPTIONS)
 
 
-def finished(job: subprocess.Popen[str], *, seconds: float = LONG_ENOUGH) -> tuple[int, str, str]:
+def finished(job: subprocess.Popen[str], *, seconds: float = LONGEST_JOB) -> tuple[int, str, str]:
     """The exit code, the output and the errors of a job."""
     try:
         output, errors = job.communicate(timeout=seconds)
@@ -92,6 +96,11 @@ def in_generations(rank: int) -> tuple[RunConfig, dict[str, Any]]:
     return tiny("guidance.name=crest"), {}
 
 
+def other_version(rank: int) -> tuple[RunConfig, dict[str, Any]]:
+    mnar.__version__ = f"{rank}.0"
+    return tiny(), {}
+
+
 REFUSED = {
     odd_batch: r"train.batch_unlabeled gives 33 samples per step, which 2 processes cannot share equally; .* 32 or 34",
     odd_stage: r"train.batch_unlabeled gives 3 samples per step, which 2 processes cannot share .* 2 or 4",
@@ -100,16 +109,27 @@ REFUSED = {
     one_cannot_write: r"process 1 of 2 cannot start: .*exists and is not an empty folder; choose another --out",
     folders_apart: r"process 1 of 2 cannot start: .*do not share the run folder; choose --out on a file system that",
     mixing: r"mixmatch mixes or compares the samples of a whole batch.* choose --learner from .*'fixmatch'",
+    other_version: r"process 0 and process 1 differ in version of mnar: 0.0 and 1.0. Start .* the same versions",
     in_generations: r"fixmatch \+ crest trains in 6 generations, which several processes cannot do yet",
 }
 
 
-def refusals(folder: Path) -> list[str]:
-    return [refusal(make, folder / make.__name__) for make in REFUSED]
+def refusals(folder: Path, foreign: Path) -> list[str]:
+    """The messages about all configurations of REFUSED, and then about resuming with the checkpoint of another run."""
+    messages = [refusal(make, folder / make.__name__) for make in REFUSED]
+    with pytest.raises(ValueError if distributed.rank() == 0 else ToldByFirst) as caught:
+        resume_run(foreign)
+    return [*messages, str(caught.value)]
 
 
 def test_process_0_says_why_a_run_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    messages, silent = in_processes(2, tmp_path / "two", refusals, tmp_path)
+    run, other = tmp_path / "run_of_prg", tmp_path / "run_of_cadr"
+    for folder, guidance in ((run, "prg"), (other, "cadr")):
+        new_run(tiny(f"guidance.name={guidance}"), folder)
+    shutil.copy(other / "state.pt", run / "state.pt")
+    messages, silent = in_processes(2, tmp_path / "two", refusals, tmp_path, run)
+    assert re.search(r"state\.pt was made with another configuration: guidance\.name: cadr and prg", messages.pop())
+    assert silent.pop() == ""
     for (make, expected), message in zip(REFUSED.items(), messages, strict=True):
         with pytest.raises(ValueError, match=expected):
             raise ValueError(message)
@@ -153,15 +173,28 @@ def assert_same_training(one: Path, other: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_process_ends_the_job_and_resuming_gives_the_run_that_nothing_stopped(
-    victim: int, straight: Path, tmp_path: Path
+def test_two_nodes_train_the_run_of_two_processes_of_one_node(straight: Path, tmp_path: Path) -> None:
+    nodes = torchrun_on_two_nodes(*RUN, "--iterations", 60, "--out", tmp_path / "run")
+    outputs = []
+    for node in nodes:
+        code, output, errors = finished(node)
+        assert code == 0, errors
+        outputs.append(output)
+    assert "".join(outputs).count("step 60/60") == 1, "only process 0 prints"
+    assert_same_training(tmp_path / "run", straight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("victim", "written"), [(0, "config.yaml"), (1, "state.pt"), (0, "state.previous.pt")])
+def test_a_process_killed_at_any_moment_ends_the_job_and_resuming_gives_the_run_that_nothing_stopped(
+    victim: int, written: str, straight: Path, tmp_path: Path
 ) -> None:
+    """The moment is when a file of the run has just been written; benchmarks/killed_process.py has random moments."""
     folder = tmp_path / "run"
     job = torchrun(*RUN, "--iterations", 60, "--out", folder)
-    wait_for((folder / "state.pt").exists)
+    wait_for((folder / written).exists, seconds=LONGEST_JOB)
     os.kill(workers_of(job)[victim], signal.SIGKILL)
-    code, _, errors = finished(job)
+    code, _, errors = finished(job, seconds=LONGEST_END)
     assert code != 0
     if victim == 1:
         assert errors.count("is kept. Continue with: mnar train --resume") == 1, errors
@@ -175,7 +208,7 @@ def test_a_killed_process_ends_the_job_and_resuming_gives_the_run_that_nothing_s
 def test_torchrun_starts_a_killed_job_again_and_it_goes_on_from_its_checkpoint(straight: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     job = torchrun(*RUN, "--iterations", 60, "--out", folder, options=("--max-restarts=1",))
-    wait_for((folder / "state.pt").exists)
+    wait_for((folder / "state.pt").exists, seconds=LONGEST_JOB)
     os.kill(workers_of(job)[1], signal.SIGKILL)
     code, output, errors = finished(job)
     assert code == 0, errors
@@ -188,7 +221,7 @@ def test_a_signal_to_torchrun_saves_a_checkpoint_from_which_one_process_continue
 ) -> None:
     folder = tmp_path / "run"
     job = torchrun(*RUN, "--iterations", 60, "--out", folder)
-    wait_for((folder / "metrics.jsonl").exists)
+    wait_for((folder / "metrics.jsonl").exists, seconds=LONGEST_JOB)
     job.send_signal(signal.SIGTERM)
     code, _, errors = finished(job)
     assert code != 0

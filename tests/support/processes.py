@@ -33,11 +33,25 @@ def _work(rank: int, number: int, folder: Path, work: Callable[..., Any], argume
 
 def torchrun(*arguments: object, number: int = 2, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """Start `mnar train` with these arguments in several processes."""
+    return _launched(f"--nproc-per-node={number}", "--master-port", str(free_port()), *options, arguments=arguments)
+
+
+def torchrun_on_two_nodes(*arguments: object) -> list[subprocess.Popen[str]]:
+    """Start `mnar train` as two machines would: each of two launchers, which meet at a port, starts one process."""
+    meeting = ("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=test")
+    return [_launched("--nnodes=2", "--nproc-per-node=1", *meeting, arguments=arguments) for _ in range(2)]
+
+
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        port: int = free.getsockname()[1]
+    return port
+
+
+def _launched(*options: str, arguments: tuple[object, ...]) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    launch = ["torch.distributed.run", f"--nproc-per-node={number}", "--master-port", str(port), *options]
+    launch = ["torch.distributed.run", *options]
     return subprocess.Popen(
         [sys.executable, "-m", *launch, "-m", "mnar", "train", *map(str, arguments)],
         stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import mnar
-from mnar.run import evaluate_run
+from mnar.run import evaluate_run, model_file
 from mnar.run.calibration_file import CalibrationData, read_calibration, write_calibration
 
 OLDER_RUNS = Path(__file__).parents[1] / "fixtures" / "runs_of_version_0.1.0"
@@ -135,7 +135,7 @@ def rewritten(run: Path, folder: Path, change: Callable[[dict[str, Any]], object
         written = json.loads(file.metadata()["mnar"])
     tensors = load_file(path)
     change(tensors)
-    save_file(tensors, path, {"mnar": json.dumps({**written, **metadata})})
+    save_file(tensors, path, model_file.metadata({**written, **metadata}, tensors))  # with valid digests
     return folder
 
 

@@ -54,9 +54,10 @@ def test_a_gpu_that_is_not_there_is_refused_with_the_remedy() -> None:
         Engine(EngineOptions(device="cuda:0"))
 
 
-def test_an_unknown_device_is_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"unknown engine\.device 'abacus'; choose auto, cpu or cuda"):
-        Engine(EngineOptions(device="abacus"))
+@pytest.mark.parametrize("device", ["abacus", "meta", "mps", "", "cpu cpu"])
+def test_an_unknown_device_is_refused_with_the_choices(device: str) -> None:
+    with pytest.raises(ValueError, match=rf"unknown engine\.device '{device}'; choose auto, cpu or cuda"):
+        Engine(EngineOptions(device=device))
 
 
 def needs_a_number(device: torch.device) -> None:

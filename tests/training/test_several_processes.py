@@ -12,12 +12,11 @@ from torch import Tensor
 
 from mnar import distributed
 from mnar.config import RunConfig
-from mnar.guidances import PRG
 from mnar.models.dropout import dropout_layers
 from mnar.recipes import configure
 from mnar.run.assemble import load_data, make_split, make_trainer
 from mnar.training.trainer import Interrupted, Trainer, train
-from mnar.types import Task
+from tests.support.equality import assert_same
 from tests.support.processes import in_processes
 from tests.support.tiny import TINY
 from tests.support.watching import Notes, loaded
@@ -125,6 +124,19 @@ def test_two_processes_have_the_losses_of_one_for_all_other_methods_and_synchron
     assert_equal_runs({**OTHERS, **SYNCED}, 24, tmp_path)
 
 
+@pytest.mark.slow
+def test_processes_that_share_the_bank_train_what_processes_with_whole_banks_train_over_200_steps(
+    tmp_path: Path,
+) -> None:
+    """Logs and state are equal bit for bit."""
+    whole = {name: (*METHODS["prg"], f"guidance.name={name}") for name in ("prg", "prg_last")}
+    shared = {f"{name}, shared": (*settings, "guidance.shard_bank=true") for name, settings in whole.items()}
+    for results in in_processes(2, tmp_path / "two", trained, {**whole, **shared}, 200):
+        for name in whole:
+            assert_same(results[f"{name}, shared"], results[name])
+            assert results[name]["logs"][-1]["guidance/transitions"] > 0, "samples moved"
+
+
 # ---- checkpoints
 
 
@@ -146,9 +158,9 @@ def continued(settings: tuple[str, ...], steps: int, state: bytes | None) -> tup
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_a_checkpoint_moves_between_world_sizes(before: int, after: int, tmp_path: Path) -> None:
-    settings = METHODS["prg"]
+@pytest.mark.parametrize(("before", "after", "bank"), [(2, 1, "shared"), (1, 2, "whole"), (1, 2, "shared")])
+def test_a_checkpoint_moves_between_world_sizes(before: int, after: int, bank: str, tmp_path: Path) -> None:
+    settings = (*METHODS["prg"], f"guidance.shard_bank={str(bank == 'shared').lower()}")
     *_, state = in_processes(before, tmp_path / "before", stopped, settings, 30, 13)
     ((lines, end), *_) = in_processes(after, tmp_path / "after", continued, settings, 30, state)
     ((straight_lines, straight_end),) = in_processes(1, tmp_path / "straight", continued, settings, 30, None)
@@ -165,31 +177,7 @@ def test_a_checkpoint_moves_between_world_sizes(before: int, after: int, tmp_pat
         torch.testing.assert_close(mine["average"][name], tensor, rtol=0, atol=1e-9)
 
 
-# ---- traffic, batch norm, drift
-
-
-NUM_CLASSES, LOCAL_BATCH = 10, 64
-
-
-def sent_by_prg() -> int:
-    """The bytes that a process sends in one call of PRG."""
-    guidance = PRG(Task(NUM_CLASSES, num_unlabeled=1000, batch_unlabeled=2 * LOCAL_BATCH))
-    num_bytes, exchange = 0, distributed.ALL_GATHER
-
-    def counted(whole: Tensor, sent: Tensor) -> None:
-        nonlocal num_bytes
-        num_bytes += sent.numel() * sent.element_size()
-        exchange(whole, sent)
-
-    distributed.ALL_GATHER = counted
-    guidance(torch.rand(LOCAL_BATCH, NUM_CLASSES).softmax(1), torch.randperm(1000)[:LOCAL_BATCH])
-    return num_bytes
-
-
-def test_prg_sends_at_most_12_bytes_per_sample_and_4_per_class(tmp_path: Path) -> None:
-    sent = in_processes(2, tmp_path / "two", sent_by_prg)
-    assert sent == [8 * LOCAL_BATCH + 4 * NUM_CLASSES] * 2
-    assert sent[0] <= 12 * LOCAL_BATCH + 4 * NUM_CLASSES
+# ---- dropout, batch norm, drift
 
 
 def dropped() -> tuple[Tensor, Tensor]:

@@ -189,9 +189,9 @@ def test_every_learner_trains_through_all_stages_and_resumes_exactly(trainer_of:
     [
         ([], r"has 0 stages; it must have 1 to 8"),
         ([1] * 9, r"has 9 stages; it must have 1 to 8"),
-        ([0, 1], r"has the factor 0; a factor must be larger than 0 and at most 1"),
-        ([-0.5, 1], r"has the factor -0.5; a factor must be larger than 0 and at most 1"),
-        ([1, 2], r"has the factor 2; a factor must be larger than 0 and at most 1"),
+        ([0, 1], r"is \(0, 1\); expected a list of numbers from 1e-06 to 1"),
+        ([-0.5, 1], r"is \(-0.5, 1\); expected a list of numbers from 1e-06 to 1"),
+        ([1, 2], r"is \(1, 2\); expected a list of numbers from 1e-06 to 1"),
         ([0.001, 1], r"has the factor 0.001, with which an unlabelled batch of 448 would be empty"),
     ],
 )

@@ -9,19 +9,19 @@ The operations follow Pillow's arithmetic; the tests compare them pixel by pixel
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.augment.randaugment import OPERATIONS, apply_operation, apply_operations, grid, pixels_at, range_table
+from mnar.option_values import Range, Share, checked_options
 
 __all__ = ["OPERATIONS", "Augment", "Standardize", "apply_operation", "crop_and_flip", "cutout"]
 
 VIEWS = ("id", "weak", "strong")
 TABLE_VIEWS = ("id", "weak", "marginal")
-PADDING_MODES = ("zero", "reflect")
-ORDERS = ("strong_first", "weak_first")
 
 CROP_DRAWS = 3  # uniform numbers per sample: flip, shift down, shift right
 CUTOUT_DRAWS = 3  # uniform numbers per sample: side, column of the centre, row of the centre
@@ -107,33 +107,24 @@ class Augment(nn.Module):
     fill: Tensor
     range_table: Tensor
 
+    @checked_options
     def __init__(
         self,
         mean: Sequence[float],
         std: Sequence[float],
         *,
-        padding: int = 4,
-        padding_mode: str = "zero",
+        padding: Annotated[int, Range(0, 10**4)] = 4,
+        padding_mode: Literal["zero", "reflect"] = "zero",
         flip: bool = True,
-        operations: int = 3,
-        cutout: float = 0.5,
-        order: str = "strong_first",
+        operations: Annotated[int, Range(0, 100)] = 3,
+        cutout: Share = 0.5,
+        order: Literal["strong_first", "weak_first"] = "strong_first",
     ) -> None:
         super().__init__()
         if len(mean) not in CUTOUT_COLORS or len(mean) != len(std):
             raise ValueError(f"got {len(mean)} means and {len(std)} stds; give 1 of each (grey) or 3 (colour)")
         if min(std) <= 0:
             raise ValueError(f"std is {tuple(std)}; it must be positive in every channel. Use 1 for a constant channel")
-        if padding < 0:
-            raise ValueError(f"padding is {padding}; it must be 0 or more pixels. Choose e.g. padding=4")
-        if padding_mode not in PADDING_MODES:
-            raise ValueError(f"unknown padding_mode {padding_mode!r}; choose from {PADDING_MODES}")
-        if operations < 0:
-            raise ValueError(f"operations is {operations}; it must be 0 or more. Choose e.g. operations=3")
-        if not 0 <= cutout <= 1:
-            raise ValueError(f"cutout is {cutout}; it is a share of the width in 0..1. Choose e.g. cutout=0.5")
-        if order not in ORDERS:
-            raise ValueError(f"unknown order {order!r}; choose from {ORDERS}")
         self.padding = padding
         self.padding_mode = padding_mode
         self.flip = flip

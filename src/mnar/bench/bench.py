@@ -18,7 +18,16 @@ from mnar.bench.changed_settings import changed_settings, named_settings, over_s
 from mnar.bench.check import refused_runs
 from mnar.bench.launchers.launcher import Launcher
 from mnar.bench.parallel import LocalProcesses, check_reusable, run_all
-from mnar.bench.run_result import FAILED, RunResult, in_one_line, keep_result, kept_result, note_failure, result_of
+from mnar.bench.run_result import (
+    FAILED,
+    RunResult,
+    forget_failure,
+    in_one_line,
+    keep_result,
+    kept_result,
+    note_failure,
+    result_of,
+)
 from mnar.config import RunConfig
 from mnar.recipes import RECIPES, configure, with_given_options
 from mnar.run import RunFolder
@@ -126,7 +135,7 @@ class Bench:
                 with suppress(ValueError):  # damaged: `run_all` reports the failure of this run
                     check_reusable(path, config)
             for path in self.configs:
-                path.with_suffix(FAILED).unlink(missing_ok=True)  # the run is tried again
+                forget_failure(path)  # the run is tried again
             for path, error in errors.items():
                 note_failure(path, error)
             num_kept, num_all = len(self.configs) - len(missing), len(self.configs)

@@ -13,7 +13,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
-from mnar.atomic_write import write_atomically
+from mnar.atomic_write import from_json, remove_leftover, sealed, unsealed, write_atomically
 from mnar.bench.parallel import check_reusable
 from mnar.config import PUBLISHED, RunConfig, settings_of
 from mnar.report import how_fast, is_short
@@ -56,18 +56,21 @@ def keep_result(path: Path, config: RunConfig) -> None:
         with suppress(ValueError):  # damaged: `result_of` reports the damage
             check_reusable(path, config)
             result = {"settings": plain_settings(config), "result": asdict(_read_result(path))}
-            write_atomically(path.with_suffix(RESULT), json.dumps(result, indent=1))
+            write_atomically(path.with_suffix(RESULT), json.dumps(sealed(result), indent=1))
 
 
 def kept_result(path: Path, config: RunConfig) -> RunResult | None:
-    """The result of a finished run, if an earlier call of `keep_result` wrote it."""
+    """The result of a finished run, if an earlier call of `keep_result` wrote it.
+
+    A damaged file is ignored, because the run folder has the same result.
+    """
     kept = path.with_suffix(RESULT)
     if not (kept.exists() and RunFolder(path).is_finished):
         return None
     try:
-        entries = json.loads(kept.read_text())
+        entries = unsealed(from_json(kept.read_text()))
         return RunResult(**entries["result"]) if entries["settings"] == plain_settings(config) else None
-    except (ValueError, KeyError, TypeError):  # damaged, or written by another version: read the run again
+    except (ValueError, KeyError, TypeError, AttributeError):  # damaged, or of another version
         return None
 
 
@@ -93,6 +96,13 @@ def _read_result(path: Path) -> RunResult:
         is_short=is_short(run),
         schedule=run.schedule,
     )
+
+
+def forget_failure(path: Path) -> None:
+    """Remove the reason of an earlier failure, and what a killed bench has left beside the run."""
+    path.with_suffix(FAILED).unlink(missing_ok=True)
+    for suffix in (RESULT, FAILED):
+        remove_leftover(path.with_suffix(suffix))
 
 
 def note_failure(path: Path, error: Exception) -> None:

@@ -26,6 +26,7 @@ from mnar.cli.relabel import relabel
 from mnar.cli.report import report
 from mnar.cli.train import train
 from mnar.distributed import LostProcess
+from mnar.option_values import memory_asked_for
 from mnar.terminal.console import console, error_message, errors
 from mnar.training.meters import Diverged
 from mnar.training.trainer import Interrupted
@@ -105,6 +106,13 @@ def main() -> None:
     except OutOfMemoryError as error:
         remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"
         errors.print(f"[red]error:[/red] the GPU memory is full ({escape(str(error))}); {remedy}", soft_wrap=True)
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        asked = memory_asked_for(error)
+        if asked is None:
+            raise
+        remedy = "choose smaller batches, e.g. --set train.batch_unlabeled=224, a smaller model, or less data"
+        errors.print(f"[red]error:[/red] the memory does not suffice ({escape(asked)}); {remedy}", soft_wrap=True)
         sys.exit(1)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mnar.cli.options import DataFolder, ScheduleOption, SetOption
+from mnar.cli.options import DataFolder, LauncherOptions, ScheduleOption, SetOption
 from mnar.terminal.console import bar, console
 
 
@@ -39,14 +39,7 @@ def bench(
     launcher: Annotated[
         LauncherName, typer.Option(help="Train in processes of this machine, on a Ray cluster, or as jobs of Slurm.")
     ] = LauncherName.local,
-    launcher_options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--launcher-option",
-            metavar="NAME=VALUE",
-            help="Option of Ray or Slurm, e.g. num_gpus=0.5 or slurm_partition=gpu. Repeatable.",
-        ),
-    ] = None,
+    launcher_options: LauncherOptions = None,
     show: Annotated[
         bool, typer.Option("--show", help="Train nothing; show the results of the named cells, or of all cells.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mnar.terminal.console import bar, console
+from mnar.terminal.console import bar, console, say
 
 
 def demo(
@@ -30,7 +30,7 @@ def demo(
             out, seeds=range(1, seeds + 1), iterations=iterations, on_progress=lambda share: show(completed=share)
         )
     if reused:
-        console.print(f"{reused} runs were finished before and are shown again; remove {out} to train them again")
+        say(f"{reused} runs were finished before and are shown again; remove {out} to train them again")
     columns = {headline_name(metric.name): metric.title for metric in headline_metrics()} | {BEST: "best on test"}
     table = Table(title=f"Digits, 72 labels under CADR's protocol (gamma 20): per cent, mean ± sd of {seeds} seeds")
     table.add_column("method", no_wrap=True)

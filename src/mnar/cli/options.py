@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,6 +55,23 @@ NewFeatures = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one. For networks only.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
+
+
+class PoolLauncherName(StrEnum):
+    local, ray = "local", "ray"
+
+
+PoolLauncher = Annotated[
+    PoolLauncherName, typer.Option("--launcher", help="Label the pool on this machine, or on a Ray cluster.")
+]
+LauncherOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--launcher-option",
+        metavar="NAME=VALUE",
+        help="Option of the launcher, e.g. address=HOST:6379 or num_gpus=0.5. Repeatable.",
+    ),
+]
 
 
 def reading_options(

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from mnar.cli.options import Device, NewFeatures, NewId, Overwrite, Prior, RunArgument
+from mnar.cli.options import (
+    Device,
+    LauncherOptions,
+    NewFeatures,
+    NewId,
+    Overwrite,
+    PoolLauncher,
+    PoolLauncherName,
+    Prior,
+    RunArgument,
+)
 from mnar.terminal.console import console, say
 from mnar.terminal.resumable import resumable_bar
 
@@ -19,7 +29,7 @@ def predict(
         typer.Argument(
             metavar="DATA",
             help="New data of the same kind as in training: a table, a folder of images, an image, a CSV file that "
-            "lists images, or an .npy or .npz file.",
+            "lists images, an .npy or .npz file, or a folder of shards (tables or arrays).",
         ),
     ],
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
@@ -32,6 +42,8 @@ def predict(
     features: NewFeatures = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
+    launcher: PoolLauncher = PoolLauncherName.local,
+    launcher_options: LauncherOptions = None,
 ) -> None:
     """Predict new data with the model of a finished run, and write the labels with their confidences as a CSV file.
 
@@ -39,11 +51,15 @@ def predict(
 
     The data need no labels. They go through the preprocessing of the training run. A stopped command continues where
     it stopped if it is repeated.
+
+    On a Ray cluster: `mnar predict RUN /shared/pool --launcher ray --launcher-option address=HOST:6379`
     """
     from mnar.terminal.predictions_table import predictions_table
     from mnar.trained import load
     from mnar.trained.predict import predict_file
+    from mnar.trained.workers import make_workers
 
+    workers = make_workers(launcher, launcher_options or (), device)
     model = load(run, device=device)
     with resumable_bar("predicting", out) as on_rows:
         result = predict_file(
@@ -57,6 +73,7 @@ def predict(
             features=features,
             overwrite=overwrite,
             on_rows=on_rows,
+            workers=workers,
         )
     for note in result.notes:
         say(note)

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from mnar.cli.options import Device, MovedData, NewFeatures, NewId, Overwrite, Prior, RunArgument
+from mnar.cli.options import (
+    Device,
+    LauncherOptions,
+    MovedData,
+    NewFeatures,
+    NewId,
+    Overwrite,
+    PoolLauncher,
+    PoolLauncherName,
+    Prior,
+    RunArgument,
+)
 from mnar.terminal.console import console, say
 from mnar.terminal.resumable import resumable_bar
 
@@ -28,6 +39,8 @@ def relabel(
     features: NewFeatures = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
+    launcher: PoolLauncher = PoolLauncherName.local,
+    launcher_options: LauncherOptions = None,
 ) -> None:
     """Label the pool of a finished run, and decide for every label: accept, review or reject.
 
@@ -35,15 +48,24 @@ def relabel(
 
     The decisions are calibrated on labels that the model was not trained on, and corrected for the class mix of the
     pool. A stopped command continues where it stopped if it is repeated.
+
+    On a Ray cluster: `mnar relabel RUN --pool /shared/pool --launcher ray --launcher-option address=HOST:6379`
     """
     from mnar.terminal.predictions_table import decisions_table
     from mnar.trained import load
     from mnar.trained.relabel import relabel_file
+    from mnar.trained.workers import make_workers
 
     if pool is not None and data is not None:
         raise ValueError("--data says where the training pool is, but --pool names another one; leave one of them out")
     if pool is None and (id is not None or features is not None):
         raise ValueError("--id and --features say how to read another pool; name it with --pool, or leave them out")
+    if pool is None and launcher != PoolLauncherName.local:
+        raise ValueError(
+            f"--launcher {launcher} labels another pool, because the training pool is read on this machine; name the "
+            "pool with --pool, or leave out --launcher"
+        )
+    workers = make_workers(launcher, launcher_options or (), device)
     model = load(run, device=device)
     with resumable_bar("labelling", out) as on_rows:
         result = relabel_file(
@@ -57,6 +79,7 @@ def relabel(
             features=features,
             overwrite=overwrite,
             on_rows=on_rows,
+            workers=workers,
         )
     for note in result.notes:
         say(note)

@@ -13,6 +13,9 @@ from mnar.datasets.npz_file import read_npz, samples
 from mnar.datasets.statistics import mean_and_std
 from mnar.types import DataSet
 
+MOST_NUMBERED_CLASSES = (
+    1000  # or the number of samples; a larger label is a mistake and would fill the memory with names
+)
 NEEDED = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -62,4 +65,10 @@ def _class_names(arrays: dict[str, npt.NDArray[Any]], path: Path) -> tuple[str, 
     if "class_names" in arrays:
         return tuple(str(name) for name in arrays["class_names"])
     labels = class_labels(arrays["y_train"], f"{path}: y_train")
+    largest, most = labels.max(initial=-1), max(MOST_NUMBERED_CLASSES, len(labels))
+    if largest >= most:
+        raise ValueError(
+            f"{path}: y_train has the label {largest}, but {len(labels)} samples; number the classes 0, 1, 2, ... "
+            f"up to {most - 1} at most, or store class_names"
+        )
     return tuple(str(c) for c in range(labels.max(initial=-1) + 1))

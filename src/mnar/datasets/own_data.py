@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from mnar.datasets.statistics import mean_and_std
 from mnar.datasets.user_files import PartlyLabeled, Table, read_data
 from mnar.datasets.user_files.arrays import tensor_of
 from mnar.datasets.user_files.table_encoder import TableEncoder
+from mnar.option_values import Range, ShareBelowOne, checked_options
 from mnar.types import DataSet
 
 HELD_OUT = -2  # in train_y: the label is held out, and the sample is not in the unlabelled pool either
@@ -22,16 +24,17 @@ SEED = 0  # all runs hold out the same labels
 MAX_HASHED_BYTES = 2**28  # the fingerprint covers all samples up to this size, and evenly spaced samples above
 
 
+@checked_options
 def own_data(
     root: Path | None = None,
     *,
     label: str | None = None,
     ignore: tuple[str, ...] = (),
     unlabeled: tuple[str, ...] = (),
-    size: int | None = None,
+    size: Annotated[int, Range(1, 4096)] | None = None,
     features: Path | None = None,
     id: str | None = None,
-    held_out: float = 0.2,
+    held_out: ShareBelowOne = 0.2,
 ) -> DataSet:
     """Read the user's data at `root` and return a data set.
 
@@ -46,13 +49,12 @@ def own_data(
     return as_data_set(data, held_out=held_out)
 
 
-def as_data_set(data: PartlyLabeled, *, held_out: float = 0.2) -> DataSet:
+@checked_options
+def as_data_set(data: PartlyLabeled, *, held_out: ShareBelowOne = 0.2) -> DataSet:
     """Return a data set of all samples. Its test set is the samples whose labels are held out from training.
 
     If there are too few labels to hold any out, or if `held_out` is 0, the test set is all labelled samples.
     """
-    if not 0 <= held_out < 1:
-        raise ValueError(f"held_out is {held_out}; choose a share of the labels that lies in [0, 1), e.g. 0.2")
     encoder: TableEncoder | None = None
     if isinstance(data.x, Table):
         encoder = TableEncoder.fit(data.x)

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
+from mnar.option_values import Share, ShareBelowOne, checked_options
 from mnar.types import Task
 
 EPSILON = 1e-9  # added to class shares, so that the logarithm of a share of 0 is finite; as in the released code
@@ -51,29 +52,16 @@ class ADELLO(Guidance):
     pool_shares: Tensor
     pool_adjustment: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         *,
-        smallest_alpha: float = 0.1,
-        momentum: float = 0.999,
-        consistency_from: float = 50_000 / 262_144,
+        smallest_alpha: Share = 0.1,
+        momentum: ShareBelowOne = 0.999,
+        consistency_from: Share = 50_000 / 262_144,
     ) -> None:
         super().__init__(task)
-        if not 0 <= smallest_alpha <= 1:
-            raise ValueError(
-                f"smallest_alpha is {smallest_alpha}; the last power of the pool's class shares must be in [0, 1]. "
-                "Choose e.g. 0.1"
-            )
-        if not 0 <= momentum < 1:
-            raise ValueError(
-                f"momentum is {momentum}; the decay of the pool's class shares must be in [0, 1). Choose e.g. 0.999"
-            )
-        if not 0 <= consistency_from <= 1:
-            raise ValueError(
-                f"consistency_from is {consistency_from}; the share of training before the loss of unconfident samples "
-                "begins must be in [0, 1]. Choose e.g. 0.19, or 1 to train without this loss"
-            )
         self.smallest_alpha, self.momentum, self.consistency_from = smallest_alpha, momentum, consistency_from
 
         labeled_shares = task.labeled_shares(needed_by="ADELLO")

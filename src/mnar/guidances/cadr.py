@@ -18,7 +18,6 @@ The implementation follows the released code. docs/methods/cadr.md says where it
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -27,6 +26,7 @@ from torch import Tensor
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
+from mnar.option_values import Factor, PositiveFactor, Share, ShareBelowOne, checked_options
 from mnar.types import Task
 
 SMALLEST_PRIOR = 1e-8  # of a class; w P can become 0 when w is clipped, and its logarithm must stay finite
@@ -55,33 +55,18 @@ class CADR(Guidance):
     prior: Tensor
     labeled_counts: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         *,
-        momentum: float = 0.99,
-        beta: float = 0.5,
-        weight_limit: float = 5.0,
-        labeled_threshold: float = 0.95,
+        momentum: ShareBelowOne = 0.99,
+        beta: Factor = 0.5,
+        weight_limit: PositiveFactor = 5.0,
+        labeled_threshold: Share = 0.95,
         labeled_loss: Literal["doubly_robust", "inverse_propensity"] = "doubly_robust",
     ) -> None:
         super().__init__(task)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum is {momentum}; the decay of an average must be in [0, 1). Choose e.g. 0.99")
-        if not 0 <= beta < math.inf:
-            raise ValueError(
-                f"beta is {beta}; it must be finite and not negative. Choose e.g. 0.5, or 0 for a single threshold"
-            )
-        if not 0 < weight_limit < math.inf:
-            raise ValueError(f"weight_limit is {weight_limit}; the limit must be finite and positive. Choose e.g. 5")
-        if not 0 <= labeled_threshold <= 1:
-            raise ValueError(
-                f"labeled_threshold is {labeled_threshold}; a confidence must be in [0, 1]. Choose e.g. 0.95"
-            )
-        if labeled_loss not in ("doubly_robust", "inverse_propensity"):
-            raise ValueError(
-                f"unknown labeled_loss {labeled_loss!r}; choose from ['doubly_robust', 'inverse_propensity']"
-            )
         self.momentum, self.beta, self.weight_limit = momentum, beta, weight_limit
         self.labeled_threshold, self.by_inverse_propensity = labeled_threshold, labeled_loss == "inverse_propensity"
         self.trains_weak_views = not self.by_inverse_propensity
@@ -116,7 +101,8 @@ class CADR(Guidance):
 
         # s_i depends only on the class, so a mean over samples is a sum over classes weighted by their shares.
         k = self.task.num_classes
-        classes = distributed.gather(torch.stack([y, guess, torch.where(is_sure, guess, k)], dim=1))
+        classes = torch.stack([y, guess, torch.where(is_sure, guess, k)], dim=1)
+        classes = distributed.gather(classes, sent_as=torch.int32)
         shares = F.one_hot(classes.T, k + 1).mean(1, dtype=prior.dtype)[:, :k]
         log_s, log_s_imputed = log_rarity(prior, shares[:2]).unbind()
         cap = F.cross_entropy(logits, y) - shares[0] @ log_s  # L_CAP

@@ -24,11 +24,10 @@ from torch import Tensor, nn
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.models.batch_norm import statistics_kept
+from mnar.option_values import Share, checked_options
 from mnar.types import Rows, Samples, Task
 
 LEVELS = {"white": 255, "grey": 128, "black": 0}
-COLOURS = ["ones", *LEVELS]
-FORWARDS = ["alone", "joint"]
 SMALLEST_PROB = torch.finfo(torch.float32).tiny  # a class 87 logits below the best one: its logarithm stays finite
 
 
@@ -54,24 +53,16 @@ class CDMAD(Guidance):
     blank_image: Tensor | None
     bias: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         *,
         colour: Literal["ones", "white", "grey", "black"] = "ones",
         blank: Literal["alone", "joint"] = "alone",
-        warmup: float = 0.2,
+        warmup: Share = 0.2,
     ) -> None:
         super().__init__(task)
-        if colour not in COLOURS:
-            raise ValueError(f"unknown colour {colour!r}; choose from {COLOURS}")
-        if blank not in FORWARDS:
-            raise ValueError(f"unknown blank {blank!r}; choose from {FORWARDS}")
-        if not 0 <= warmup <= 1:
-            raise ValueError(
-                f"guidance.warmup is {warmup}; the warm-up is a share of the training, from 0 to 1. "
-                "Choose e.g. --set guidance.warmup=0.2"
-            )
         self.colour, self.is_joint, self.warmup = colour, blank == "joint", warmup
         self.register_buffer("blank_image", None, persistent=False)
         self.register_buffer("bias", torch.zeros(task.num_classes))

@@ -16,13 +16,12 @@ The paper and its published code differ. docs/methods/crest.md says which of the
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from mnar.guidances.distribution_alignment import DistributionAlignment
 from mnar.guidances.guidance import Guidance
+from mnar.option_values import Factor, NumGenerations, Share, Window, checked_options
 from mnar.types import Predict, Selection, Task
 
 ROUNDING = 1e-6  # added before rounding down: 13 * (1728 / 2197) ** (1 / 3) gives 11.999999999999998, not 12
@@ -49,31 +48,18 @@ class CReST(Guidance):
     generation: Tensor
     labeled_shares: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         *,
-        generations: int = 6,
-        alpha: float = 1 / 3,
+        generations: NumGenerations = 6,
+        alpha: Factor = 1 / 3,
         align: bool = False,
-        t_min: float = 0.5,
-        window: int = 128,
+        t_min: Share = 0.5,
+        window: Window = 128,
     ) -> None:
         super().__init__(task)
-        if generations < 1:
-            raise ValueError(
-                f"generations is {generations}; CReST trains at least 1 network (the published code uses 6)"
-            )
-        if not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha is {alpha}; the exponent of the sampling rates must be finite and not negative")
-        if not 0 <= t_min <= 1:
-            raise ValueError(
-                f"t_min is {t_min}; the last generation's tempering must be in [0, 1] (the paper uses 0.5)"
-            )
-        if window < 1:
-            raise ValueError(
-                f"window is {window}; the alignment needs at least 1 batch of history (the paper uses 128)"
-            )
         self.labeled_counts = task.labeled_counts
         self.generations, self.alpha, self.t_min = generations, alpha, t_min
 

@@ -15,10 +15,9 @@ docs/methods/darp.md says where this implementation departs from the published c
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import Counter
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +26,7 @@ from torch import Tensor
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.refinery import refine, remove_noise
+from mnar.option_values import ClassSize, NumSteps, PositiveFactor, Range, Share, checked_options, shown
 from mnar.types import Task
 
 ROUNDING = 1e-3  # tolerance for the sum of given shares; given counts may differ from the pool by half a sample
@@ -62,29 +62,18 @@ class DARP(Guidance):
     column_error: Tensor
     confusion: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         *,
-        target: Literal["labeled", "estimate", "oracle"] | tuple[float, ...] = "labeled",
-        warmup: float = 0.4,
-        every: int = 10,
-        iterations: int = 10,
-        delta: float = 2.0,
+        target: Literal["labeled", "estimate", "oracle"] | tuple[ClassSize, ...] = "labeled",
+        warmup: Share = 0.4,
+        every: NumSteps = 10,
+        iterations: Annotated[int, Range(1, 10**4)] = 10,
+        delta: PositiveFactor = 2.0,
     ) -> None:
         super().__init__(task)
-        if not 0 <= warmup <= 1:
-            raise ValueError(f"warmup is {warmup}; this share of the training must be in [0, 1] (the authors use 0.4)")
-        if every < 1:
-            raise ValueError(
-                f"every is {every}; there must be at least 1 step between two refreshes (the authors use 10)"
-            )
-        if iterations < 1:
-            raise ValueError(f"iterations is {iterations}; the solver needs at least 1 iteration (the authors use 10)")
-        if not 0 < delta < math.inf:
-            raise ValueError(
-                f"delta is {delta}; the multiple of the target must be positive and finite (the authors use 2)"
-            )
         self.refresh_from, self.refresh_every = warmup, every
         self.iterations, self.delta = iterations, delta
 
@@ -136,7 +125,7 @@ class DARP(Guidance):
         return {"column_error": self.column_error}
 
     def _remember(self, probs: Tensor, index: Tensor) -> None:
-        probs, index = distributed.gather(probs), distributed.gather(index)
+        probs, index = distributed.gather(probs), distributed.gather(index, sent_as=torch.int32)
         index, order = index.sort(stable=True)
         is_final = ~F.pad(index[1:] == index[:-1], (0, 1)).unsqueeze(1)  # is it the last occurrence of its sample?
         latest = probs[order]
@@ -146,7 +135,7 @@ class DARP(Guidance):
         self.store[row] = torch.where(is_final, latest, 1 / self.task.num_classes)
 
     def _track_confusion(self, probs: Tensor, y: Tensor) -> None:
-        probs, y = distributed.gather(probs.nan_to_num()), distributed.gather(y)
+        probs, y = distributed.gather(probs.nan_to_num()), distributed.gather(y, sent_as=torch.int32)
         member = F.one_hot(y, self.task.num_classes).float()
         size = member.sum(0).unsqueeze(1)
         mean = member.T @ probs / size.clamp(min=1)
@@ -178,7 +167,7 @@ def _possible(target: str | tuple[float, ...], task: Task) -> str | tuple[float,
     warnings.warn(
         f"target='estimate' needs at least {FEWEST_LABELS} labels in each class, but classes {rare} have fewer; "
         "DARP uses target='labeled', the class distribution of the labelled set, instead for all classes",
-        stacklevel=3,
+        stacklevel=4,
     )
     return "labeled"
 
@@ -193,14 +182,12 @@ def _counts(target: str | tuple[float, ...], task: Task) -> Tensor:
             "target is 'oracle', but a Task does not contain the labels of unlabelled samples; "
             f"give the true class counts instead: {k} numbers with the sum {num_samples}"
         )
-    elif isinstance(target, str):
-        choices = ["labeled", "estimate", "oracle"]
-        raise ValueError(f"unknown target {target!r}; choose from {choices} or give {k} numbers")
     else:
-        if len(target) != k or not all(0 <= count < math.inf for count in target):
+        assert not isinstance(target, str)  # the constructor allows no other text
+        if len(target) != k:
             raise ValueError(
-                f"target has {len(target)} numbers, {target}; "
-                f"expected {k} numbers, a count or a share for each class, finite and not negative"
+                f"target has {len(target)} numbers, {shown(target)}; "
+                f"expected {k} numbers, a count or a share for each class"
             )
         total = sum(target)
         if abs(total - 1) > ROUNDING and abs(total - num_samples) > 0.5:

@@ -14,7 +14,6 @@ this implementation follows, and why.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
+from mnar.option_values import ClassSize, ShareBelowOne, Window, checked_options, shown
 from mnar.types import Task
 
 SMALLEST_SHARE = 1e-6  # added to both shares: the ratio stays finite for a class without labels or predictions
@@ -45,24 +45,17 @@ class DistributionAlignment(Guidance):
     history: Tensor
     batches: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         *,
-        target: Literal["labeled", "uniform"] | tuple[float, ...] = "labeled",
-        window: int = 128,
-        ema: float | None = None,
+        target: Literal["labeled", "uniform"] | tuple[ClassSize, ...] = "labeled",
+        window: Window = 128,
+        ema: ShareBelowOne | None = None,
         update: Literal["before", "after"] = "after",
     ) -> None:
         super().__init__(task)
-        if window < 1:
-            raise ValueError(f"window is {window}; the alignment needs at least 1 batch of history (ReMixMatch: 128)")
-        if ema is not None and not 0 <= ema < 1:
-            raise ValueError(
-                f"ema is {ema}; the decay of an average must be in [0, 1), e.g. 0.999; None uses the window"
-            )
-        if update not in ("before", "after"):
-            raise ValueError(f"unknown update {update!r}; choose from ['before', 'after']")
         self.decay, self.update_before = ema or 0.0, update == "before"
 
         # The average over a window needs one row per batch. The exponential moving average is a single row that decays.
@@ -106,19 +99,18 @@ class DistributionAlignment(Guidance):
         self.batches += 1
 
 
-def target_shares(target: str | tuple[float, ...], task: Task) -> Tensor:
-    """Return the class distribution that the option `target` describes, [k]."""
+def target_shares(target: str | tuple[float, ...], task: Task, *, option: str = "target") -> Tensor:
+    """Return the class distribution that the option `target` describes, [k]. Error messages call it `option`."""
     k = task.num_classes
     if target == "uniform":
         shares = torch.ones(k)
     elif target == "labeled":
         shares = task.labeled_counts
-    elif isinstance(target, str):
-        raise ValueError(f"unknown target {target!r}; choose from ['labeled', 'uniform'] or give {k} numbers")
     else:
-        if len(target) != k or not all(0 < share < math.inf for share in target):
+        assert not isinstance(target, str)  # the constructors allow no other text
+        if len(target) != k or not all(share > 0 for share in target):
             raise ValueError(
-                f"target has {len(target)} numbers, {target}; expected {k} positive numbers, one share per class"
+                f"{option} has {len(target)} numbers, {shown(target)}; expected {k} positive numbers, one per class"
             )
         shares = torch.tensor(target, dtype=torch.float32)
     return shares / shares.sum()

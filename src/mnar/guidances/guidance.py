@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from mnar.types import Predict, Selection, Task
 
+MOST_SAMPLES = torch.iinfo(torch.int32).max
+
 
 class Guidance(nn.Module):
     """Base class of a guidance, which rectifies pseudo-labels.
@@ -46,6 +48,11 @@ class Guidance(nn.Module):
             raise ValueError(f"num_classes is {task.num_classes}; a guidance needs at least 2 classes")
         if task.num_unlabeled < 1:
             raise ValueError(f"num_unlabeled is {task.num_unlabeled}; a guidance needs at least 1 unlabelled sample")
+        if task.num_unlabeled > MOST_SAMPLES:
+            raise ValueError(
+                f"num_unlabeled is {task.num_unlabeled}; processes exchange the rows of samples as 32-bit integers, so "
+                f"at most {MOST_SAMPLES} samples are possible. Train on a part of the unlabelled set"
+            )
         self.task = task
         # The share of the current generation that is done. The learner shares its own tensor with the guidance.
         self.register_buffer("progress", torch.zeros(()), persistent=False)

@@ -22,17 +22,20 @@ The paper and its published code differ. docs/methods/prg.md says which of them 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from mnar import distributed
+from mnar.guidances.bank import BankRows, empty_bank
 from mnar.guidances.distribution_alignment import target_shares
 from mnar.guidances.guidance import Guidance
+from mnar.option_values import ClassSize, Factor, Range, Window, checked_options
 from mnar.types import Task
 
+MOST_CLASSES = math.isqrt(torch.iinfo(torch.int32).max)  # the codes of k^2 transitions are 32-bit integers
 SMALLEST_SHARE = 1e-12  # share of a class that is never predicted: keeps H / L finite
 
 
@@ -53,6 +56,7 @@ class PRG(Guidance):
                  visits that a class with the average share has within the window. The paper has none
     pool_shares  class shares of the pool, towards which the division by L pushes the pseudo-labels: "uniform" as in the
                  paper, "labeled" for the class distribution of the labels, or one positive number per class
+    shard_bank   several processes only: each process holds a part of l, and they look up the batch together
     """
 
     paper = "Duan et al., ICCV 2023"
@@ -66,36 +70,23 @@ class PRG(Guidance):
     ones: Tensor
     empty_row_share: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         *,
-        alpha: float = 1.0,
-        window: int = 128,
+        alpha: Factor = 1.0,
+        window: Window = 128,
         last: bool = False,
         rescale: bool = True,
-        steps: int = 1,
+        steps: Annotated[int, Range(1, 1000)] = 1,
         usage: Literal["soft", "hard"] = "soft",
         empty_row: Literal["onehot", "identity"] = "onehot",
-        smoothing: float = 0.0,
-        pool_shares: Literal["uniform", "labeled"] | tuple[float, ...] = "uniform",
+        smoothing: Factor = 0.0,
+        pool_shares: Literal["uniform", "labeled"] | tuple[ClassSize, ...] = "uniform",
+        shard_bank: bool = False,
     ) -> None:
         super().__init__(task)
-        if not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha is {alpha}; the weight of staying in a class must be finite and not negative")
-        if window < 1:
-            raise ValueError(f"window is {window}; PRG needs at least 1 batch of history (the paper uses 128)")
-        if steps < 1:
-            raise ValueError(f"steps is {steps}; the random walk takes at least 1 step")
-        if usage not in ("soft", "hard"):
-            raise ValueError(f"unknown usage {usage!r}; choose from ['soft', 'hard']")
-        if empty_row not in ("onehot", "identity"):
-            raise ValueError(f"unknown empty_row {empty_row!r}; choose from ['onehot', 'identity']")
-        if not 0 <= smoothing < math.inf:
-            raise ValueError(
-                f"smoothing is {smoothing}; the number of added transitions must be zero, as in the paper, or "
-                "positive. Choose e.g. 1"
-            )
         if pool_shares != "uniform" and not rescale:
             raise ValueError(
                 f"pool_shares is {pool_shares!r}, but rescale is false; PRG must divide by L to reach the class shares "
@@ -105,16 +96,21 @@ class PRG(Guidance):
         self.steps, self.soft_usage, self.empty_row_identity = steps, usage == "soft", empty_row == "identity"
 
         k = task.num_classes
+        if k > MOST_CLASSES:
+            raise ValueError(
+                f"num_classes is {k}; PRG counts the transitions between at most {MOST_CLASSES} classes. Choose "
+                "another guidance, e.g. distribution_alignment"
+            )
         num_visits = window * task.batch_unlabeled
         self.added = smoothing * num_visits / k  # per row of C
         # With smoothing, H_ij is positive also if no sample is predicted as class j. Then L_j counts as one visit.
         self.smallest_share = 1 / num_visits if smoothing > 0 else SMALLEST_SHARE
-        shares = None if pool_shares == "uniform" else target_shares(pool_shares, task)
+        shares = None if pool_shares == "uniform" else target_shares(pool_shares, task, option="pool_shares")
         self.register_buffer("pool_shares", shares, persistent=False)
         self.nowhere = k * k  # the event code of a sample that did not move
-        # One row more than there are samples: if a sample occurs several times in a batch, all but its last occurrence
-        # write to this extra row.
-        self.register_buffer("bank", torch.full((task.num_unlabeled + 1,), -1, dtype=torch.int32))
+        self.bank_rows = BankRows(task.num_unlabeled, sharded=shard_bank)
+        self.bank_rows.save_whole(self, "bank")
+        self.register_buffer("bank", empty_bank(self.bank_rows.size, k))
         # `counts` is the sum over the window, and `events` stores what each batch added, so that it can be subtracted
         # later. This takes O(window * batch) memory instead of O(window * k^2).
         self.register_buffer("counts", torch.zeros(k * k + 1))  # float32 holds these integers exactly
@@ -130,13 +126,16 @@ class PRG(Guidance):
         self.check(probs, index)
         probs = probs.detach().float()  # half-precision logits can tie, and a tie may look like a transition
         label = probs.argmax(1)
+        # The samples of all processes. int32 halves the traffic between them.
+        index = distributed.gather(index, sent_as=torch.int32)
+        before = self.bank_rows.read(self.bank, index)
         if self.last:
-            before = self.bank[index].long()
-            visited = (before >= 0).unsqueeze(1)  # a sample at its first visit is not rectified
-            rectified = self._rectify(probs, before.clamp(min=0), visited)
-            self._track(probs, label, index)
+            row = distributed.own_rows(before).long()
+            visited = (row >= 0).unsqueeze(1)  # a sample at its first visit is not rectified
+            rectified = self._rectify(probs, row.clamp(min=0), visited)
+            self._track(probs, label, index, before)
         else:
-            self._track(probs, label, index)
+            self._track(probs, label, index, before)
             rectified = self._rectify(probs, label)
         return rectified
 
@@ -206,11 +205,13 @@ class PRG(Guidance):
         torch.mean(empty, dim=(0, 1), out=self.empty_row_share)
         return torch.where(guided, rectified, probs)
 
-    def _track(self, probs: Tensor, label: Tensor, index: Tensor) -> None:
-        """Count the transitions of this batch, and remove those of the batch that leaves the window.  Eq. (track)"""
-        # int32 halves the traffic between processes: 8 bytes per sample.
+    def _track(self, probs: Tensor, label: Tensor, index: Tensor, before: Tensor) -> None:
+        """Count the transitions of this batch, and remove those of the batch that leaves the window.  Eq. (track)
+
+        probs, label     the predictions of this process, and their classes
+        index, before    the samples of all processes, and their classes in the bank
+        """
         label = distributed.gather(label, sent_as=torch.int32)
-        index = distributed.gather(index, sent_as=torch.int32)
         if self.soft_usage:
             usage = distributed.mean(probs.mean(0))
         else:
@@ -221,20 +222,21 @@ class PRG(Guidance):
         # first visit in this batch. The result is that of a sequential loop over the batch. A GPU sorts int32 in about
         # half the time of int64. The lines below work in place where they can, because each operation is one kernel,
         # which takes about 2 µs on a GPU, however little it computes.
-        order = index.to(torch.int32).argsort(stable=True)
-        index, label = index[order], label[order].to(torch.int32)
+        index, order = index.to(torch.int32).sort(stable=True)
+        label, come_from = label[order], before[order]
+        stored = label.to(self.bank.dtype)
         is_again = index[1:] == index[:-1]  # whether a visit, from the second on, has the sample of its left neighbour
-        come_from = self.bank[index]
-        torch.where(is_again, label[:-1], come_from[1:], out=come_from[1:])
-        stayed = (come_from < 0) | (come_from == label)
-        event = torch.add(label, come_from, alpha=self.task.num_classes).masked_fill_(stayed, self.nowhere)
+        torch.where(is_again, stored[:-1], come_from[1:], out=come_from[1:])
+        stayed = (come_from < 0) | (come_from == stored)
+        event = torch.empty_like(label, dtype=torch.int32)  # the type of the bank may be too small for k^2 codes
+        torch.add(label, come_from, alpha=self.task.num_classes, out=event).masked_fill_(stayed, self.nowhere)
         if len(event) < len(self.ones):
             event = F.pad(event, (0, len(self.ones) - len(event)), value=self.nowhere)
 
         # The last visit of a sample writes its class to the bank. The other visits write -1 to the extra row.
         index[:-1].masked_fill_(is_again, self.task.num_unlabeled)
-        label[:-1].masked_fill_(is_again, -1)
-        self.bank[index] = label
+        stored[:-1].masked_fill_(is_again, -1)
+        self.bank_rows.write(self.bank, index, stored)
 
         slot = self.batches.remainder(self.window)
         expired = self.events[slot].squeeze(0)

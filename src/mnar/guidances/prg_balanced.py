@@ -16,7 +16,6 @@ measurements, and says what was tried instead.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.prg import PRG
+from mnar.option_values import Factor, Window, checked_options
 from mnar.types import Task
 
 
@@ -47,12 +47,11 @@ class BalancedPRG(Guidance):
 
     log_prior: Tensor
 
+    @checked_options
     def __init__(
-        self, task: Task, *, tau: float = 2.0, smoothing: float = 1.0, alpha: float = 1.0, window: int = 128
+        self, task: Task, *, tau: Factor = 2.0, smoothing: Factor = 1.0, alpha: Factor = 1.0, window: Window = 128
     ) -> None:
         super().__init__(task)
-        if not 0 <= tau < math.inf:
-            raise ValueError(f"tau is {tau}; the factor of the log shares must be zero or positive. Choose e.g. 2")
         self.prg = PRG(task, smoothing=smoothing, alpha=alpha, window=window)
         labeled_shares = task.labeled_shares(needed_by="prg_balanced")
         self.register_buffer("log_prior", tau * labeled_shares.log(), persistent=False)

@@ -21,7 +21,6 @@ docs/methods/simpro.md says where this implementation departs from the released 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +30,7 @@ from torch import Tensor
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
+from mnar.option_values import Factor, NumSteps, Share, ShareBelowOne, checked_options
 from mnar.types import Task
 
 EPSILON = 1e-12  # added to a prior before its logarithm, which stays finite
@@ -68,35 +68,20 @@ class SimPro(Guidance):
     labels_of_step: Tensor
     bias_of_step: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         *,
-        tau: float = 2.0,
-        momentum: float = 0.9,
-        update_every: int = 500,
-        confidence: float = 0.95,
+        tau: Factor = 2.0,
+        momentum: ShareBelowOne = 0.9,
+        update_every: NumSteps = 500,
+        confidence: Share = 0.95,
         loss_prior: Literal["trained", "separate"] = "trained",
         start: Literal["uniform", "labeled"] = "uniform",
-        labeled_weight: float | Literal["published"] = 1.0,
+        labeled_weight: Factor | Literal["published"] = 1.0,
     ) -> None:
         super().__init__(task)
-        if not 0 <= tau < math.inf:
-            raise ValueError(f"tau is {tau}; the factor of the log priors must be zero or positive. Choose e.g. 2")
-        if not 0 <= momentum < 1:
-            raise ValueError(
-                f"momentum is {momentum}; the decay of the class priors must be in [0, 1). Choose e.g. 0.9"
-            )
-        if update_every < 1:
-            raise ValueError(f"update_every is {update_every}; an update needs at least 1 step. Choose e.g. 500")
-        if not 0 <= confidence <= 1:
-            raise ValueError(
-                f"confidence is {confidence}; the lowest confidence that counts must be in [0, 1]. Choose e.g. 0.95"
-            )
-        if loss_prior not in ("trained", "separate"):
-            raise ValueError(f"unknown loss_prior {loss_prior!r}; choose from ['trained', 'separate']")
-        if start not in ("uniform", "labeled"):
-            raise ValueError(f"unknown start {start!r}; choose from ['uniform', 'labeled']")
         self.tau, self.momentum, self.update_every, self.confidence = tau, momentum, update_every, confidence
         self.has_separate_priors = loss_prior == "separate"
         self.labeled_weight = _labeled_weight(labeled_weight, task)
@@ -196,9 +181,4 @@ def _labeled_weight(weight: float | str, task: Task) -> float:
         # Both loaders leave out an incomplete last batch. A loader without a complete batch counts as one batch.
         num_batches = max(1, num_labels // task.batch_labeled)
         return num_batches / max(1, task.num_unlabeled // task.batch_unlabeled)
-    if isinstance(weight, str) or not 0 <= weight < math.inf:
-        raise ValueError(
-            f"labeled_weight is {weight!r}; the weight of the labelled loss must be zero or positive, or 'published'. "
-            "Choose e.g. 1"
-        )
     return float(weight)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.prg import PRG
+from mnar.option_values import Window, checked_options
 from mnar.types import Task
 
 
@@ -21,7 +22,8 @@ class Tracking(Guidance):
 
     paper = "Duan et al., ICCV 2023; tracks class transitions as PRG does, and rectifies nothing"
 
-    def __init__(self, task: Task, *, window: int = 128) -> None:
+    @checked_options
+    def __init__(self, task: Task, *, window: Window = 128) -> None:
         super().__init__(task)
         self.tracker = PRG(task, window=window)
 

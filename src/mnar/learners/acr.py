@@ -30,18 +30,17 @@ The code differs from the published code in places. docs/methods/acr.md says whe
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_shares, check_weights, checked_weak_gradient
+from mnar.learners.checks import checked_weak_gradient
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier, with_heads
 from mnar.models.head import Head
+from mnar.option_values import Factor, Share, ShareBelowOne, checked_options
 from mnar.types import Batch, Step, Task
 
 SMALLEST_COUNT = 1e-6  # of a class in the estimate, so that the logarithm of its share is finite
@@ -61,31 +60,21 @@ class ACR(Learner):
     anchor_shares: Tensor
     pool_counts: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        threshold: float = 0.95,
-        strength: float = 2.0,
+        threshold: Share = 0.95,
+        strength: Factor = 2.0,
         anchors: bool = True,
-        momentum: float = 0.99,
-        unlabeled_weight: float = 1.0,
+        momentum: ShareBelowOne = 0.99,
+        unlabeled_weight: Factor = 1.0,
         weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
         self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
-        check_shares(threshold=threshold)
-        check_weights(unlabeled_weight=unlabeled_weight)
-        if not 0 <= strength < math.inf:
-            raise ValueError(
-                f"strength is {strength}; the logit adjustment must be finite and not negative. "
-                "Choose e.g. 2, as in the paper"
-            )
-        if not 0 <= momentum < 1:
-            raise ValueError(
-                f"momentum is {momentum}; the decay of the pool's class shares must lie in [0, 1). Choose e.g. 0.99"
-            )
         self.threshold, self.strength, self.anchors = threshold, strength, anchors
         self.momentum, self.unlabeled_weight = momentum, unlabeled_weight
 
@@ -144,7 +133,7 @@ class ACR(Learner):
     @torch.no_grad()
     def _count(self, label: Tensor, is_sure: Tensor) -> None:
         """Add the confident predictions of this batch to the running class counts."""
-        label, is_sure = distributed.gather(label), distributed.gather(is_sure)
+        label, is_sure = distributed.gather(label, sent_as=torch.int32), distributed.gather(is_sure)
         self.pool_counts.mul_(self.momentum)
         self.pool_counts.index_add_(0, label, is_sure.to(self.pool_counts.dtype), alpha=1 - self.momentum)
 

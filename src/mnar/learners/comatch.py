@@ -29,7 +29,7 @@ The paper and its published code differ in places. docs/methods/comatch.md says 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -37,10 +37,11 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_positive, check_shares, check_weights, checked_weak_gradient
+from mnar.learners.checks import checked_weak_gradient
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier, with_heads
 from mnar.models.projection import Projection, similarity
+from mnar.option_values import Factor, LayerWidth, PositiveFactor, Range, Share, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -60,33 +61,24 @@ class CoMatch(Learner):
     memory_labels: Tensor
     remembered: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        threshold: float = 0.95,
-        graph_threshold: float = 0.8,
-        alpha: float = 0.9,
-        temperature: float = 0.2,
-        unlabeled_weight: float = 1.0,
-        contrastive_weight: float = 1.0,
-        dim: int = 64,
-        memory_batches: int = 5,
+        threshold: Share = 0.95,
+        graph_threshold: Share = 0.8,
+        alpha: Share = 0.9,
+        temperature: PositiveFactor = 0.2,
+        unlabeled_weight: Factor = 1.0,
+        contrastive_weight: Factor = 1.0,
+        dim: LayerWidth = 64,
+        memory_batches: Annotated[int, Range(1, 1000)] = 5,
         weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
         self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
-        check_shares(threshold=threshold, graph_threshold=graph_threshold, alpha=alpha)
-        check_positive(temperature=temperature)
-        check_weights(unlabeled_weight=unlabeled_weight, contrastive_weight=contrastive_weight)
-        if dim < 1:
-            raise ValueError(f"dim is {dim}; an embedding needs at least 1 dimension. Choose e.g. 64, as in the paper")
-        if memory_batches < 1:
-            raise ValueError(
-                f"memory_batches is {memory_batches}; the memory must hold at least 1 batch. "
-                "Choose 1 or more (--set learner.alpha=1 switches the smoothing off)"
-            )
         if task.batch_unlabeled < 2:
             raise ValueError(
                 f"batch_unlabeled is {task.batch_unlabeled}; CoMatch compares the unlabelled images of a batch with "

@@ -24,8 +24,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_shares, check_weights, checked_weak_gradient
+from mnar.learners.checks import checked_weak_gradient
 from mnar.learners.learner import Learner
+from mnar.option_values import Factor, NumViews, Share, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -34,26 +35,21 @@ class FixMatch(Learner):
     views: tuple[str, ...] = ("weak", "strong")  # with one strong view
     hooks = Learner.hooks | {"supervised", "threshold", "pool_logits", "extra_loss"}
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        threshold: float = 0.95,
-        unlabeled_weight: float = 1.0,
+        threshold: Share = 0.95,
+        unlabeled_weight: Factor = 1.0,
         targets: Literal["hard", "soft"] = "hard",
-        strong_views: int = 1,
+        strong_views: NumViews = 1,
         labeled_strong: bool = False,
         weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
         self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
-        check_shares(threshold=threshold)
-        check_weights(unlabeled_weight=unlabeled_weight)
-        if targets not in ("hard", "soft"):
-            raise ValueError(f"unknown targets {targets!r}; choose from ['hard', 'soft']")
-        if strong_views < 1:
-            raise ValueError(f"strong_views is {strong_views}; FixMatch trains strong views. Choose 1 or more")
         self.threshold, self.unlabeled_weight, self.has_soft_targets = threshold, unlabeled_weight, targets == "soft"
         self.labeled_view = "both" if labeled_strong else "weak"
         self.views = ("weak", "strong", *(f"strong{number}" for number in range(2, strong_views + 1)))

@@ -27,9 +27,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar import distributed
+from mnar.guidances.bank import empty_bank
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_shares, check_weights, checked_weak_gradient
+from mnar.learners.checks import checked_weak_gradient
 from mnar.learners.learner import Learner
+from mnar.option_values import Factor, Share, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -41,28 +43,25 @@ class FlexMatch(Learner):
     selected: Tensor
     counts: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        threshold: float = 0.95,
-        unlabeled_weight: float = 1.0,
+        threshold: Share = 0.95,
+        unlabeled_weight: Factor = 1.0,
         warmup: bool = True,
         count_from: Literal["rectified", "raw"] = "rectified",
         weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
         self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
-        check_shares(threshold=threshold)
-        check_weights(unlabeled_weight=unlabeled_weight)
-        if count_from not in ("rectified", "raw"):
-            raise ValueError(f"count_from is {count_from!r}; choose from ['rectified', 'raw']")
         self.threshold, self.unlabeled_weight, self.warmup = threshold, unlabeled_weight, warmup
         self.count_from = count_from
 
-        # The buffer has one more row than there are samples. Rows of a batch that select nothing write to that row.
-        self.register_buffer("selected", torch.full((task.num_unlabeled + 1,), -1, dtype=torch.int32))
+        # The last row of the bank belongs to no sample. Rows of a batch that select nothing write to that row.
+        self.register_buffer("selected", empty_bank(task.num_unlabeled, task.num_classes))
         counts = torch.zeros(task.num_classes + 1, dtype=torch.int64)
         counts[0] = task.num_unlabeled
         self.register_buffer("counts", counts)
@@ -111,7 +110,7 @@ class FlexMatch(Learner):
     def _select(self, counted: Tensor, confident: Tensor, index: Tensor) -> None:
         """Store the confident classes of this batch in `selected`, and update `counts`.  Eq. 5"""
         label = distributed.gather(torch.where(confident, counted, -1).to(torch.int32))
-        index = distributed.gather(index)
+        index = distributed.gather(index, sent_as=torch.int32)
 
         # A sample may be in the batch more than once. Then its last confident row decides, as in a sequential loop.
         # The sort puts the rows of a sample together and its confident rows last, so that the last row decides.
@@ -123,4 +122,5 @@ class FlexMatch(Learner):
         before = self.selected[index]
         moved = chosen.to(self.counts.dtype)
         self.counts.scatter_add_(0, before.long() + 1, -moved).scatter_add_(0, label.long() + 1, moved)
-        self.selected[torch.where(chosen, index, self.task.num_unlabeled)] = torch.where(chosen, label, -1)
+        stored = torch.where(chosen, label, -1).to(self.selected.dtype)
+        self.selected[torch.where(chosen, index, self.task.num_unlabeled)] = stored

@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_ramp, check_weights
 from mnar.learners.learner import Learner
 from mnar.learners.ramp import linear_ramp
+from mnar.option_values import Factor, PositiveShare, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -36,10 +36,11 @@ class MeanTeacher(Learner):
     unlabeled_ratio = 1
     uses_teacher = True
 
-    def __init__(self, task: Task, guidance: Guidance, *, unlabeled_weight: float = 50.0, ramp: float = 0.4) -> None:
+    @checked_options
+    def __init__(
+        self, task: Task, guidance: Guidance, *, unlabeled_weight: Factor = 50.0, ramp: PositiveShare = 0.4
+    ) -> None:
         super().__init__(task, guidance)
-        check_weights(unlabeled_weight=unlabeled_weight)
-        check_ramp(ramp)
         self.unlabeled_weight, self.ramp = unlabeled_weight, ramp
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:

@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_positive, check_ramp, check_weights
 from mnar.learners.learner import Learner
 from mnar.learners.mixing import draw_mixing, mix, sharpen
 from mnar.learners.ramp import linear_ramp
 from mnar.models.batch_norm import statistics_kept
+from mnar.option_values import Factor, PositiveFactor, PositiveShare, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -36,20 +36,18 @@ class MixMatch(Learner):
     can_share_batches = False
     unlabeled_ratio = 1
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        temperature: float = 0.5,
-        alpha: float = 0.75,
-        unlabeled_weight: float = 75.0,
-        ramp: float = 1 / 64,
+        temperature: PositiveFactor = 0.5,
+        alpha: PositiveFactor = 0.75,
+        unlabeled_weight: Factor = 75.0,
+        ramp: PositiveShare = 1 / 64,
     ) -> None:
         super().__init__(task, guidance)
-        check_positive(temperature=temperature, alpha=alpha)
-        check_ramp(ramp)
-        check_weights(unlabeled_weight=unlabeled_weight)
         self.temperature, self.alpha = temperature, alpha
         self.unlabeled_weight, self.ramp = unlabeled_weight, ramp
 

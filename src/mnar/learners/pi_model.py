@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_ramp, check_weights
 from mnar.learners.learner import Learner
 from mnar.learners.ramp import linear_ramp
+from mnar.option_values import Factor, PositiveShare, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -34,10 +34,11 @@ class PiModel(Learner):
     hooks = Learner.hooks | {"supervised", "pool_logits"}
     unlabeled_ratio = 1
 
-    def __init__(self, task: Task, guidance: Guidance, *, unlabeled_weight: float = 10.0, ramp: float = 0.4) -> None:
+    @checked_options
+    def __init__(
+        self, task: Task, guidance: Guidance, *, unlabeled_weight: Factor = 10.0, ramp: PositiveShare = 0.4
+    ) -> None:
         super().__init__(task, guidance)
-        check_weights(unlabeled_weight=unlabeled_weight)
-        check_ramp(ramp)
         self.unlabeled_weight, self.ramp = unlabeled_weight, ramp
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_ramp, check_shares, check_weights
 from mnar.learners.learner import Learner
 from mnar.learners.ramp import linear_ramp
+from mnar.option_values import Factor, PositiveShare, Share, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -35,19 +35,17 @@ class PseudoLabel(Learner):
     hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
     unlabeled_ratio = 1
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        threshold: float = 0.95,
-        unlabeled_weight: float = 1.0,
-        ramp: float = 0.4,
+        threshold: Share = 0.95,
+        unlabeled_weight: Factor = 1.0,
+        ramp: PositiveShare = 0.4,
     ) -> None:
         super().__init__(task, guidance)
-        check_shares(threshold=threshold)
-        check_weights(unlabeled_weight=unlabeled_weight)
-        check_ramp(ramp)
         self.threshold, self.unlabeled_weight, self.ramp = threshold, unlabeled_weight, ramp
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:

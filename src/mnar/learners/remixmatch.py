@@ -21,19 +21,19 @@ The model is trained on mixtures, as in MixMatch. A second head predicts by whic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_positive, check_ramp, check_weights
 from mnar.learners.learner import Learner
 from mnar.learners.mixing import draw_mixing, mix, sharpen
 from mnar.learners.ramp import linear_ramp
 from mnar.models.batch_norm import statistics_kept
 from mnar.models.classifier import Classifier, with_heads
+from mnar.option_values import Factor, PositiveFactor, PositiveShare, Range, checked_options
 from mnar.types import Batch, Step, Task
 
 NUM_TURNS = 4  # Images are rotated by 0, 90, 180 and 270 degrees.
@@ -52,28 +52,21 @@ class ReMixMatch(Learner):
         "update": "after",
     }
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        strong_views: int = 2,
-        temperature: float = 0.5,
-        alpha: float = 0.75,
-        unlabeled_weight: float = 1.5,
-        strong_weight: float = 0.5,
-        rotation_weight: float = 0.5,
-        ramp: float = 1 / 64,
+        strong_views: Annotated[int, Range(1, MOST_STRONG_VIEWS)] = 2,
+        temperature: PositiveFactor = 0.5,
+        alpha: PositiveFactor = 0.75,
+        unlabeled_weight: Factor = 1.5,
+        strong_weight: Factor = 0.5,
+        rotation_weight: Factor = 0.5,
+        ramp: PositiveShare = 1 / 64,
     ) -> None:
         super().__init__(task, guidance)
-        if not 1 <= strong_views <= MOST_STRONG_VIEWS:
-            raise ValueError(
-                f"strong_views is {strong_views}; an image can have 1 to {MOST_STRONG_VIEWS} strong views. "
-                "Choose e.g. --set learner.strong_views=2"
-            )
-        check_positive(temperature=temperature, alpha=alpha)
-        check_ramp(ramp)
-        check_weights(unlabeled_weight=unlabeled_weight, strong_weight=strong_weight, rotation_weight=rotation_weight)
         if task.batch_unlabeled < NUM_TURNS:
             raise ValueError(
                 f"batch_unlabeled is {task.batch_unlabeled}; ReMixMatch rotates each quarter of the unlabelled batch "

@@ -37,10 +37,11 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_positive, check_shares, check_weights, checked_weak_gradient
+from mnar.learners.checks import checked_weak_gradient
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier, with_heads
 from mnar.models.projection import Projection, similarity
+from mnar.option_values import Factor, LayerWidth, PositiveFactor, Share, ShareBelowOne, checked_options
 from mnar.types import Batch, Step, Task
 
 # The smallest divisor: it keeps 0 / mass finite as long as a class has no image in the bank.
@@ -63,31 +64,23 @@ class SimMatch(Learner):
     filled: Tensor
     membership: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        threshold: float = 0.95,
-        alpha: float = 0.9,
-        temperature: float = 0.1,
-        unlabeled_weight: float = 1.0,
-        instance_weight: float = 1.0,
-        dim: int = 128,
-        bank_momentum: float = 0.7,
+        threshold: Share = 0.95,
+        alpha: Share = 0.9,
+        temperature: PositiveFactor = 0.1,
+        unlabeled_weight: Factor = 1.0,
+        instance_weight: Factor = 1.0,
+        dim: LayerWidth = 128,
+        bank_momentum: ShareBelowOne = 0.7,
         weak_gradient: bool = True,
     ) -> None:
         super().__init__(task, guidance)
         self.weak_gradient = checked_weak_gradient(weak_gradient, guidance)
-        check_shares(threshold=threshold, alpha=alpha)
-        check_positive(temperature=temperature)
-        check_weights(unlabeled_weight=unlabeled_weight, instance_weight=instance_weight)
-        if dim < 1:
-            raise ValueError(f"dim is {dim}; an embedding needs at least 1 dimension. Choose e.g. 128, as in the paper")
-        if not 0 <= bank_momentum < 1:
-            raise ValueError(
-                f"bank_momentum is {bank_momentum}; it must lie in [0, 1). Choose e.g. 0.7, as in the paper"
-            )
         self.threshold, self.alpha, self.temperature = threshold, alpha, temperature
         self.unlabeled_weight, self.instance_weight = unlabeled_weight, instance_weight
         self.dim, self.bank_momentum = dim, bank_momentum
@@ -136,7 +129,7 @@ class SimMatch(Learner):
     @torch.no_grad()
     def _remember(self, z_x: Tensor, x_index: Tensor) -> None:
         """Update the bank with the labelled images of this batch. The first visit of an image sets its embedding."""
-        z_x, x_index = distributed.gather(z_x), distributed.gather(x_index)
+        z_x, x_index = distributed.gather(z_x), distributed.gather(x_index, sent_as=torch.int32)
         # With few labels, an image is in the batch more than once. The mean of its embeddings then counts as one visit.
         # All rows of the image write the same bits (those of its first row), so the order of the writes has no effect.
         same = (x_index.unsqueeze(1) == x_index).to(z_x.dtype)

@@ -21,16 +21,16 @@ on these labels and the given labels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_positive, check_shares
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier
+from mnar.option_values import NumGenerations, PositiveFactor, Range, Share, checked_options
 from mnar.types import Batch, Predict, Selection, Step, Task
 
 # The smallest probability of not belonging to a class: it keeps the logarithm finite.
@@ -67,39 +67,23 @@ class UPS(Learner):
 
     negative: Tensor
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        generations: int = 20,
-        passes: int = 10,
-        positive_threshold: float = 0.7,
-        positive_uncertainty: float = 0.05,
-        negative_threshold: float = 0.05,
-        negative_uncertainty: float = 0.005,
-        negative_temperature: float = 2.0,
-        balanced_generations: int = 7,
-        balance_minimum: int = 25,
+        generations: NumGenerations = 20,
+        passes: Annotated[int, Range(2, 1000)] = 10,
+        positive_threshold: Share = 0.7,
+        positive_uncertainty: PositiveFactor = 0.05,
+        negative_threshold: Share = 0.05,
+        negative_uncertainty: PositiveFactor = 0.005,
+        negative_temperature: PositiveFactor = 2.0,
+        balanced_generations: Annotated[int, Range(0, 1000)] = 7,
+        balance_minimum: Annotated[int, Range(0, 10**9)] = 25,
     ) -> None:
         super().__init__(task, guidance)
-        if generations < 1:
-            raise ValueError(
-                f"generations is {generations}; UPS trains at least 1 network. Choose e.g. 20, as in the published code"
-            )
-        if passes < 2:
-            raise ValueError(
-                f"passes is {passes}; a standard deviation needs at least 2 passes. Choose e.g. 10, as in the paper"
-            )
-        check_shares(positive_threshold=positive_threshold, negative_threshold=negative_threshold)
-        check_positive(
-            positive_uncertainty=positive_uncertainty,
-            negative_uncertainty=negative_uncertainty,
-            negative_temperature=negative_temperature,
-        )
-        for name, count in (("balanced_generations", balanced_generations), ("balance_minimum", balance_minimum)):
-            if count < 0:
-                raise ValueError(f"{name} is {count}; it must not be negative. Choose 0 or more (0 switches it off)")
         self.generations, self.passes = generations, passes
         self.positive_threshold, self.positive_uncertainty = positive_threshold, positive_uncertainty
         self.negative_threshold, self.negative_uncertainty = negative_threshold, negative_uncertainty

@@ -18,7 +18,6 @@ The paper and its published code differ in places. docs/methods/vime.md says whi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -28,11 +27,11 @@ from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.none import NoGuidance
-from mnar.learners.checks import check_weights
 from mnar.learners.learner import Learner
-from mnar.learners.vime_self import check_bounds, check_pretext
+from mnar.learners.vime_self import check_bounds
 from mnar.models.classifier import Classifier
 from mnar.models.encoder_mlp import with_encoder
+from mnar.option_values import Factor, NumViews, PositiveFactor, PositiveShare, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -59,27 +58,25 @@ class Vime(Learner):
     unlabeled_ratio = 1
     pretrained_by = "vime_self"
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        mask_rate: float = 0.3,
-        copies: int = 3,
+        mask_rate: PositiveShare = 0.3,
+        copies: NumViews = 3,
         consistency: Literal["auto", "var", "mse", "ce"] = "auto",
-        unlabeled_weight: float = 1.0,
+        unlabeled_weight: Factor = 1.0,
         encoder: Path | None = None,
-        pretraining_epochs: float = 10,
-        feature_weight: float = 2.0,
+        pretraining_epochs: PositiveFactor = 10,
+        feature_weight: Factor = 2.0,
         bounded: bool = False,
     ) -> None:
         super().__init__(task, guidance)
-        check_pretext(mask_rate, feature_weight)
         has_guidance = not isinstance(guidance, NoGuidance)
         if consistency == "auto":
             consistency = "ce" if has_guidance else "var"
-        if consistency not in ("var", "mse", "ce"):
-            raise ValueError(f"unknown consistency {consistency!r}; choose from ['auto', 'var', 'mse', 'ce']")
         if has_guidance and consistency != "ce":
             raise ValueError(
                 f"consistency is {consistency!r}, but a guidance needs the cross-entropy loss; "
@@ -88,12 +85,6 @@ class Vime(Learner):
         fewest = 2 if consistency == "var" else 1
         if copies < fewest:
             raise ValueError(f"copies is {copies}; consistency {consistency!r} needs at least {fewest} of them")
-        check_weights(unlabeled_weight=unlabeled_weight)
-        if not 0 < pretraining_epochs < math.inf:
-            raise ValueError(
-                f"pretraining_epochs is {pretraining_epochs}; the encoder must be trained for more than 0 epochs. "
-                "Choose e.g. --set learner.pretraining_epochs=10"
-            )
         if task.batch_unlabeled < 2:
             raise ValueError(
                 f"the unlabelled batch has {task.batch_unlabeled} row, but VIME overwrites cells with values from "

@@ -28,10 +28,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mnar.guidances.guidance import Guidance
-from mnar.learners.checks import check_weights
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier
 from mnar.models.encoder_mlp import EncoderMLP, with_encoder
+from mnar.option_values import Factor, PositiveShare, checked_options
 from mnar.types import Batch, Step, Task
 
 
@@ -47,17 +47,17 @@ class VimeSelf(Learner):
     uses_labels = False
     pretraining_options: ClassVar[Mapping[str, Any]] = {"optimizer": "rmsprop"}
 
+    @checked_options
     def __init__(
         self,
         task: Task,
         guidance: Guidance,
         *,
-        mask_rate: float = 0.3,
-        feature_weight: float = 2.0,
+        mask_rate: PositiveShare = 0.3,
+        feature_weight: Factor = 2.0,
         bounded: bool = False,
     ) -> None:
         super().__init__(task, guidance)
-        check_pretext(mask_rate, feature_weight)
         self.mask_rate, self.feature_weight, self.bounded = mask_rate, feature_weight, bounded
 
     def heads(self, model: Classifier) -> dict[str, nn.Module]:
@@ -97,13 +97,3 @@ def check_bounds(rows: Tensor, bounded: bool) -> None:
             f"features range from {lowest:.3g} to {highest:.3g} after standardisation, but learner.bounded=true needs "
             "values from 0 to 1; choose --set learner.bounded=false"
         )
-
-
-def check_pretext(mask_rate: float, feature_weight: float) -> None:
-    """Refuse options of the first stage that are out of range."""
-    if not 0 < mask_rate <= 1:
-        raise ValueError(
-            f"mask_rate is {mask_rate}; the share of overwritten cells must lie in (0, 1]. "
-            "Choose e.g. 0.3, as in the paper"
-        )
-    check_weights(feature_weight=feature_weight)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mnar.models.classifier import Classifier
 from mnar.models.rows import joined, through
+from mnar.option_values import LayerWidth, checked_options
 from mnar.types import Samples
 
 
@@ -21,18 +22,17 @@ class EncoderMLP(Classifier):
 
     takes_rows = True
 
+    @checked_options
     def __init__(
         self,
         input_shape: tuple[int, ...],
         num_classes: int,
         *,
-        encoder_width: int | None = None,
-        hidden: tuple[int, ...] = (100, 100),
+        encoder_width: LayerWidth | None = None,
+        hidden: tuple[LayerWidth, ...] = (100, 100),
     ) -> None:
         input_width = prod(input_shape)
         widths = (input_width if encoder_width is None else encoder_width, *hidden)
-        if min(widths) < 1:
-            raise ValueError(f"encoder_width and hidden are {widths[0]} and {hidden}; every width must be at least 1")
         super().__init__(widths[-1], num_classes)
         self.input_width, self.encoder_width = input_width, widths[0]
         self.encoder = nn.Sequential(nn.Flatten(), nn.Linear(self.input_width, self.encoder_width), nn.ReLU())

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mnar.models.classifier import Classifier
 from mnar.models.dropout import dropout_layers
 from mnar.models.rows import joined, through
+from mnar.option_values import LayerWidth, ShareBelowOne, checked_options
 from mnar.types import Samples
 
 
@@ -22,13 +23,14 @@ class MLP(Classifier):
 
     takes_rows = True
 
+    @checked_options
     def __init__(
         self,
         input_shape: tuple[int, ...],
         num_classes: int,
         *,
-        hidden: tuple[int, ...] = (256, 256),
-        dropout: float = 0.0,
+        hidden: tuple[LayerWidth, ...] = (256, 256),
+        dropout: ShareBelowOne = 0.0,
     ) -> None:
         if dropout and not hidden:
             raise ValueError(

@@ -9,6 +9,7 @@ from mnar.models.classifier import Classifier, image_channels
 from mnar.models.convolution import Convolution
 from mnar.models.dropout import dropout_layers
 from mnar.models.rows import each, joined, relu_of_sum, through
+from mnar.option_values import ShareBelowOne, checked_options
 from mnar.types import Samples
 
 
@@ -20,7 +21,8 @@ class ResNet18(Classifier):
 
     takes_rows = True
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, dropout: float = 0.0) -> None:
+    @checked_options
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, dropout: ShareBelowOne = 0.0) -> None:
         super().__init__(512, num_classes)
         self.stem = nn.Sequential(
             Convolution(image_channels(input_shape), 64, 7, stride=2),

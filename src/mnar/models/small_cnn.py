@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from mnar.models.classifier import Classifier, image_channels
 from mnar.models.dropout import dropout_layers
 from mnar.models.rows import joined, through
+from mnar.option_values import Range, ShareBelowOne, checked_options
 from mnar.types import Samples
 
 CHANNELS_PER_GROUP = 8  # of group norm
@@ -33,20 +34,19 @@ class SmallCNN(Classifier):
 
     takes_rows = True
 
+    @checked_options
     def __init__(
         self,
         input_shape: tuple[int, ...],
         num_classes: int,
         *,
-        width: int = 16,
-        dropout: float = 0.0,
+        width: Annotated[int, Range(1, 1024)] = 16,
+        dropout: ShareBelowOne = 0.0,
         norm: Literal["batch", "group"] = "batch",
-        stages: int = 0,
-        positions: int = 4,
+        stages: Annotated[int, Range(0, 16)] = 0,
+        positions: Annotated[int, Range(0, 1024)] = 4,
     ) -> None:
         in_channels = image_channels(input_shape)
-        if positions < 0 or stages < 0:
-            raise ValueError(f"positions is {positions} and stages is {stages}; neither may be negative")
         stages = stages or _stages_for(input_shape)
         sides = [side >> stages for side in input_shape[1:]]
         if 0 in sides:
@@ -54,8 +54,6 @@ class SmallCNN(Classifier):
             raise ValueError(
                 f"small_cnn needs images of {least}x{least} pixels or more, got {shape}; use --set model.name=mlp"
             )
-        if width < 1:
-            raise ValueError(f"width is {width}; it must be at least 1")
         pooled = [min(side, positions) if positions else side for side in sides]
         super().__init__(4 * width * pooled[0] * pooled[1], num_classes)
         layers: list[nn.Module] = []

@@ -8,6 +8,8 @@ first stage only.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import Tensor, nn
 
 from mnar.models.batch_norm import BatchNormLeakyReLU
@@ -15,6 +17,7 @@ from mnar.models.classifier import Classifier, image_channels
 from mnar.models.convolution import Convolution
 from mnar.models.dropout import dropout_layers
 from mnar.models.rows import each, joined, through
+from mnar.option_values import Range, Share, ShareBelowOne, checked_options
 from mnar.types import Samples
 
 
@@ -30,22 +33,21 @@ class WideResNet(Classifier):
 
     takes_rows = True
 
+    @checked_options
     def __init__(
         self,
         input_shape: tuple[int, ...],
         num_classes: int,
         *,
-        depth: int = 28,
-        width: int = 2,
-        momentum: float = 0.001,
-        slope: float = 0.1,
-        dropout: float = 0.0,
+        depth: Annotated[int, Range(10, 1000)] = 28,
+        width: Annotated[int, Range(1, 64)] = 2,
+        momentum: Share = 0.001,
+        slope: Share = 0.1,
+        dropout: ShareBelowOne = 0.0,
     ) -> None:
         blocks_per_stage, rest = divmod(depth - 4, 6)
         if blocks_per_stage < 1 or rest:
-            raise ValueError(f"depth must be 6n + 4 with n >= 1, such as 10, 16, 22, 28 or 40; got {depth}")
-        if width < 1:
-            raise ValueError(f"width is {width}; it must be at least 1, such as 2 for WRN-28-2")
+            raise ValueError(f"depth is {depth}; it must be 6n + 4 with n >= 1, e.g. 10, 16, 22, 28 or 40")
         super().__init__(64 * width, num_classes)
         nn.init.zeros_(self.head.bias)
 

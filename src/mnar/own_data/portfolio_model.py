@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_safetensors
 
-from mnar.atomic_write import write_atomically
+from mnar.atomic_write import from_json, write_atomically
 from mnar.own_data.inputs import ROWS_AT_A_TIME, InputEncoder
 from mnar.own_data.portfolio import Portfolio
 from mnar.own_data.portfolio.member import Arrays, Floats, with_shares
@@ -23,7 +22,7 @@ from mnar.own_data.portfolio.portfolio import decided
 from mnar.own_data.portfolio.threads import in_order
 from mnar.own_data.portfolio_model_checks import check_combination, check_encoder, check_member
 from mnar.run.file_names import MODEL, resume_command
-from mnar.run.model_file import damaged_model, model_input, read_model_input
+from mnar.run.model_file import check_tensors, damaged_model, metadata, model_input, read_model_input
 from mnar.types import DataSet
 
 
@@ -79,13 +78,13 @@ def write_portfolio_model(folder: Path, model: PortfolioModel, data: DataSet) ->
     arrays |= {f"encoder.{name}": array for name, array in model.encoder.arrays().items()}
     for number, member in enumerate(portfolio.members):
         arrays |= {f"member{number}.{name}": array for name, array in member.arrays().items()}
-    metadata = {
+    described = {
         **model_input(data),
         "members": [member.kind for member in portfolio.members],
         "objective": portfolio.objective,
     }
     stored = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_atomically(folder / MODEL, to_safetensors(stored, {"mnar": json.dumps(metadata)}))
+    write_atomically(folder / MODEL, to_safetensors(stored, metadata(described, stored)))
 
 
 def read_portfolio_model(folder: Path) -> PortfolioModel:
@@ -101,12 +100,12 @@ def read_portfolio_model(folder: Path) -> PortfolioModel:
     try:
         arrays = load_file(path)
         with safe_open(path, framework="numpy") as file:
-            metadata = json.loads(file.metadata()["mnar"])
-        check_combination(metadata, arrays, num_classes)
+            described = from_json(file.metadata()["mnar"])
+        check_combination(described, arrays, num_classes)
         of_encoder = _below("encoder.", arrays)
         num_features = check_encoder(of_encoder, input_shape)
         members = []
-        for number, kind in enumerate(metadata["members"]):
+        for number, kind in enumerate(described["members"]):
             of_member = _below(f"member{number}.", arrays)
             check_member(
                 f"member{number}",
@@ -117,9 +116,10 @@ def read_portfolio_model(folder: Path) -> PortfolioModel:
                 input_shape=input_shape,
             )
             members.append(FITTED[kind].from_arrays(of_member))
-        portfolio = Portfolio(tuple(members), arrays["weights"], arrays["shares"], metadata["objective"])
+        portfolio = Portfolio(tuple(members), arrays["weights"], arrays["shares"], described["objective"])
         model = PortfolioModel(portfolio, InputEncoder.from_arrays(of_encoder))
         _check_prediction(model, input_shape, num_classes)
+        check_tensors(described, arrays)
     except KeyError as error:
         raise damaged_model(folder, f"{error} is missing") from error
     except (SafetensorError, OSError, TypeError, ValueError, IndexError, RuntimeError) as error:

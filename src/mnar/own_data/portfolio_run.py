@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,7 +23,8 @@ import numpy as np
 import torch
 import yaml
 
-from mnar.atomic_write import write_atomically
+from mnar.atomic_write import from_json, write_atomically
+from mnar.datasets.npz_file import read_npz
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import UNLABELED, read_data
 from mnar.own_data.inputs import InputEncoder, samples_of
@@ -52,7 +52,7 @@ from mnar.training.metrics import all_scores
 from mnar.training.trainer import Interrupted
 from mnar.types import DataSet, OnProgress
 
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # raised for a missing or damaged file
+UNREADABLE = (OSError, ValueError, KeyError, TypeError)  # raised for a missing or damaged file
 LARGEST_SEED = 2**31 - 1  # scikit-learn takes 32 bits, and a repeat of the cross-validation adds its number
 MINUTES_FOR_TABLES, MINUTES_FOR_IMAGES = 2.5, 8.0
 
@@ -185,10 +185,10 @@ def evaluate_portfolio_run(
         try:
             if stored is None:
                 raise FileNotFoundError(CALIBRATION)
-            names = json.loads((folder / CHOICE).read_text())["class_names"]
+            names = from_json((folder / CHOICE).read_text())["class_names"]
             if not isinstance(names, list) or len(names) != len(model.portfolio.shares):
                 raise ValueError(f"class_names in {CHOICE} are not the classes of the model")
-        except (*UNREADABLE, TypeError) as error:
+        except UNREADABLE as error:
             raise ValueError(
                 f"{CALIBRATION} or {CHOICE} in {folder} is missing or damaged ({error}); write it again with "
                 f"`{resume_command(folder)}`"
@@ -301,14 +301,14 @@ class _Keeper:
     def load(self, name: str) -> Tried | None:
         path = self.folder / MEMBERS / f"{name}.npz"
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                return Tried(
-                    name,
-                    bool(stored["uses_pool"]),
-                    float(stored["seconds"]),
-                    stored["probs_labeled"],
-                    stored["probs_pool"],
-                )
+            stored = read_npz(path)
+            return Tried(
+                name,
+                bool(stored["uses_pool"]),
+                float(stored["seconds"]),
+                stored["probs_labeled"],
+                stored["probs_pool"],
+            )
         except FileNotFoundError:
             return None
         except UNREADABLE:

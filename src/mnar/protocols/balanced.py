@@ -7,11 +7,15 @@ M_c = M_1 * gamma_u^(-(k - 1 - c) / (k - 1)).
 
 from __future__ import annotations
 
+from mnar.option_values import Imbalance, NumSamples, checked_options
 from mnar.protocols.long_tail import check_num_labels, inverse_tail
 from mnar.types import Counts
 
 
-def balanced(num_classes: int, num_labels: int, *, gamma_u: float | None = None, m1: int = 5000) -> Counts:
+@checked_options
+def balanced(
+    num_classes: int, num_labels: NumSamples, *, gamma_u: Imbalance | None = None, m1: NumSamples = 5000
+) -> Counts:
     """Return the counts per class, with the same number of labels in every class.
 
     num_labels  total number of labels

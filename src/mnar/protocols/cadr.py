@@ -10,19 +10,22 @@ N_c      labeled  number of labels of class c: gamma * gamma^(-c / (k - 1))
 
 from __future__ import annotations
 
-from mnar.protocols.long_tail import check_rounding, long_tail, round_down, round_up
+from typing import Literal
+
+from mnar.option_values import Imbalance, checked_options
+from mnar.protocols.long_tail import long_tail, round_down, round_up
 from mnar.types import Counts
 
 ROUNDINGS = {"ceil": round_up, "floor": round_down}
 
 
-def cadr(num_classes: int, gamma: float, *, rounding: str = "ceil") -> Counts:
+@checked_options
+def cadr(num_classes: int, gamma: Imbalance, *, rounding: Literal["ceil", "floor"] = "ceil") -> Counts:
     """Return the number of labels per class.
 
     gamma     number of labels of class 0; the last class has 1
     rounding  "ceil" rounds up, as published for CIFAR; "floor" rounds down but keeps at least 1, as published for
               mini-ImageNet
     """
-    check_rounding(rounding, tuple(ROUNDINGS))
-    sizes = long_tail(num_classes, gamma, gamma, "gamma")
+    sizes = long_tail(num_classes, gamma, gamma)
     return Counts(labeled=tuple(ROUNDINGS[rounding](size) for size in sizes))

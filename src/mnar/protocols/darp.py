@@ -10,17 +10,19 @@ M_c        unlabeled  unlabelled samples of class c, in addition to the labelled
 
 from __future__ import annotations
 
-from mnar.protocols.long_tail import check_positive, long_tail, round_up
+from mnar.option_values import Imbalance, NumSamples, checked_options
+from mnar.protocols.long_tail import long_tail, round_up
 from mnar.types import Counts
 
 
+@checked_options
 def darp(
     num_classes: int,
-    gamma_l: float,
-    gamma_u: float,
+    gamma_l: Imbalance,
+    gamma_u: Imbalance,
     *,
-    n1: int = 1500,
-    m1: int = 3000,
+    n1: NumSamples = 1500,
+    m1: NumSamples = 3000,
     reverse: bool = False,
 ) -> Counts:
     """Return the labelled and unlabelled counts per class.
@@ -35,8 +37,6 @@ def darp(
     In the published code a typo makes the labels of the reversed split balanced. Here they stay long-tailed, as
     intended.
     """
-    check_positive(n1, "n1")
-    check_positive(m1, "m1")
-    labeled = tuple(round_up(size) for size in long_tail(num_classes, n1, gamma_l, "gamma_l"))
-    unlabeled = tuple(round_up(size) for size in long_tail(num_classes, m1, gamma_u, "gamma_u"))
+    labeled = tuple(round_up(size) for size in long_tail(num_classes, n1, gamma_l))
+    unlabeled = tuple(round_up(size) for size in long_tail(num_classes, m1, gamma_u))
     return Counts(labeled, unlabeled[::-1] if reverse else unlabeled)

@@ -15,8 +15,10 @@ M_c        unlabeled   unlabelled samples of class c, in addition to the labelle
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Annotated, Literal
 
-from mnar.protocols.long_tail import check_num_labels, check_positive, check_rounding, inverse_tail, round_down
+from mnar.option_values import Imbalance, NumSamples, Range, checked_options
+from mnar.protocols.long_tail import check_num_labels, inverse_tail, round_down
 from mnar.types import Counts
 
 LARGEST_GAMMA = 99_999  # The search in the published code ends here.
@@ -88,14 +90,15 @@ def exact(num_classes: int, num_labels: int, n1: int) -> list[int]:
 ROUNDINGS = {"official": official, "exact": exact}
 
 
+@checked_options
 def own(
     num_classes: int,
-    num_labels: int,
-    n1: int,
+    num_labels: NumSamples,
+    n1: Annotated[int, Range(1, 10**7)],  # the published rounding takes seconds for larger classes
     *,
-    gamma_u: float | None = None,
-    m1: int = 5000,
-    rounding: str = "official",
+    gamma_u: Imbalance | None = None,
+    m1: NumSamples = 5000,
+    rounding: Literal["official", "exact"] = "official",
 ) -> Counts:
     """Return the labelled and unlabelled counts per class.
 
@@ -106,9 +109,7 @@ def own(
     m1          size of the largest unlabelled class, used with gamma_u
     rounding    "official" gives the counts of the published code, "exact" the counts of the paper's formula
     """
-    check_rounding(rounding, tuple(ROUNDINGS))
     check_num_labels(num_classes, num_labels)
-    check_positive(n1, "n1")
     fewest, most = n1 + num_classes - 1, n1 * num_classes
     if not fewest <= num_labels <= most:
         raise ValueError(

@@ -19,8 +19,10 @@ docs/training.md has the counts for CIFAR-10, and says where papers differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
-from mnar.protocols.long_tail import check_positive, long_tail, round_down
+from mnar.option_values import Imbalance, NumSamples, checked_options
+from mnar.protocols.long_tail import long_tail, round_down
 from mnar.types import ExactCounts
 
 # Shape -> function from the ranks, the largest class first, to the rank of each class.
@@ -33,14 +35,15 @@ SHAPES: dict[str, Callable[[Sequence[int]], Sequence[int]]] = {
 }
 
 
+@checked_options
 def pool_shape(
     num_classes: int,
-    shape: str,
-    gamma_l: float = 100.0,
-    gamma_u: float | None = None,
+    shape: Literal["consistent", "uniform", "reversed", "middle", "head_tail"],
+    gamma_l: Imbalance = 100.0,
+    gamma_u: Imbalance | None = None,
     *,
-    n1: int = 500,
-    m1: int = 4000,
+    n1: NumSamples = 500,
+    m1: NumSamples = 4000,
 ) -> ExactCounts:
     """Return the labelled and unlabelled counts per class.
 
@@ -53,18 +56,14 @@ def pool_shape(
 
     A class that cannot give its unlabelled samples is an error, because a smaller class would change the shape.
     """
-    if shape not in SHAPES:
-        raise ValueError(f"unknown shape {shape!r}; choose from {list(SHAPES)}")
     is_uniform = shape == "uniform"
     if is_uniform and gamma_u not in (None, 1):
         raise ValueError(
-            f"gamma_u is {gamma_u}, but a uniform pool has gamma_u = 1; leave gamma_u out, or choose another shape: "
+            f"gamma_u is {gamma_u:g}, but a uniform pool has gamma_u = 1; leave gamma_u out, or choose another shape: "
             f"{[name for name in SHAPES if name != 'uniform']}"
         )
-    check_positive(n1, "n1")
-    check_positive(m1, "m1")
     if gamma_u is None:
         gamma_u = 1.0 if is_uniform else gamma_l
-    labeled = tuple(round_down(size) for size in long_tail(num_classes, n1, gamma_l, "gamma_l"))
-    by_rank = [round_down(size) for size in long_tail(num_classes, m1, gamma_u, "gamma_u")]
+    labeled = tuple(round_down(size) for size in long_tail(num_classes, n1, gamma_l))
+    by_rank = [round_down(size) for size in long_tail(num_classes, m1, gamma_u)]
     return ExactCounts(labeled, tuple(by_rank[rank] for rank in SHAPES[shape](range(num_classes))))

@@ -87,7 +87,7 @@ def configure(
         config["seed"] = seed
     config = _with_given(config, iterations, parsed)
     config = _with_unlabeled_batch_size(config)
-    if encoder := config["learner"].get("encoder"):
+    if isinstance(encoder := config["learner"].get("encoder"), str):  # `RunConfig` refuses other values
         config = _merge(config, {"learner": {"encoder": str(Path(encoder).resolve())}})
     return RunConfig.from_dict(config)
 

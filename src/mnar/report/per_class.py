@@ -97,7 +97,7 @@ def precision_and_recall(methods: Sequence[Method]) -> Figure | None:
         above.set_ticks([len(TIMES) / 2 - 0.5 + len(TIMES) * i for i in range(len(scores))], list(scores))
         above.tick_params(length=0)
         panel.set(xlabel="step", ylabel=classes_label(run, "class"))
-        panel.set_title(method.name, color=method.colour)
+        panel.set_title(method.name, color=method.colour, pad=20)  # points: `above` stands below it
     colour_scale(figure, axes, image, "%")
     return figure
 

@@ -4,13 +4,12 @@ y, probs          classes, and predictions for labelled samples that the model w
 repeats           how often every label is in y: the cross-validation of the portfolio predicts each label twice
 num_labels        [k] number of labels of each class that the model was trained on
 pool_shares       [3, k] estimated class shares of the pool, and the ends of their intervals; missing if unknown
+digest            the digest of the other arrays; earlier versions wrote none
 """
 
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,25 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mnar.atomic_write import write_atomically
+from mnar.atomic_write import DIGEST, Changed, sealed, unsealed, write_atomically
+from mnar.datasets.npz_file import read_npz
 from mnar.run.file_names import CALIBRATION, resume_command
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet
 
 Floats = npt.NDArray[np.float64]
 TOLERANCE = 1e-3  # of sums that are 1 up to rounding; predictions may be of half precision
-UNREADABLE = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    EOFError,
-    MemoryError,  # a damaged header may name a huge array
-    NotImplementedError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 class CalibrationData(NamedTuple):
@@ -51,9 +39,9 @@ class CalibrationData(NamedTuple):
 
 def write_calibration(folder: Path, data: CalibrationData) -> None:
     """Write the file."""
-    arrays = {name: value for name, value in data._asdict().items() if value is not None}
+    arrays = {name: np.asarray(value) for name, value in data._asdict().items() if value is not None}
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **sealed(arrays))
     write_atomically(folder / CALIBRATION, buffer.getvalue())
 
 
@@ -75,12 +63,13 @@ def read_calibration(folder: Path, num_classes: int | None = None) -> Calibratio
 
 def _read(path: Path) -> CalibrationData:
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            data = CalibrationData(**stored)
-    except FileNotFoundError:
+        arrays: dict[str, Any] = read_npz(path)
+        if DIGEST in arrays:
+            arrays = unsealed({**arrays, DIGEST: str(arrays[DIGEST])})
+        data = CalibrationData(**arrays)
+    except (FileNotFoundError, Changed):
         raise
-    except UNREADABLE as error:
-        # numpy's own message recommends to unpickle the file, which must never happen
+    except (ValueError, TypeError) as error:
         raise ValueError("it is not a complete .npz file of the arrays that mnar writes") from error
     repeats = np.asarray(data.repeats)
     if repeats.shape != () or repeats.dtype.kind not in "iu":

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from mnar.atomic_write import write_atomically
+from mnar.atomic_write import from_json, write_atomically
 from mnar.config import OWN_DATA, RunConfig
-from mnar.run.checkpoint import previous
+from mnar.run.checkpoint import newer, previous
 from mnar.run.file_checks import damaged
 from mnar.run.file_names import COLLAPSE, METRICS, MODEL, SELECTIONS, STATE
 from mnar.run.folder import RunFolder
@@ -41,7 +41,7 @@ def read_collapses(folder: Path) -> list[CollapseRecord]:
     if not path.exists():
         return []
     try:
-        records: list[CollapseRecord] = json.loads(path.read_text())
+        records: list[CollapseRecord] = from_json(path.read_text())
     except ValueError as error:
         raise damaged(path, error) from error
     return records
@@ -68,7 +68,7 @@ def is_restart_due(folder: Path) -> bool:
 def complete_restart(folder: Path) -> None:
     """Remove what the first attempt has written, and store the configuration of the second attempt."""
     state = folder / STATE
-    for path in (folder / MODEL, folder / METRICS, state, state.with_name(STATE + ".new"), previous(state)):
+    for path in (folder / MODEL, folder / METRICS, state, newer(state), previous(state)):
         path.unlink(missing_ok=True)
     shutil.rmtree(folder / SELECTIONS, ignore_errors=True)
     files = RunFolder(folder)

@@ -28,6 +28,7 @@ ENVIRONMENT_SHAPE = {
 }
 # Only the metrics that every version has recorded: a run stays readable after a metric is added.
 EVALUATION_SHAPE = {"step": int, "test": {"accuracy": NUMBER, "geometric_mean": NUMBER}}
+SCORES_PER_CLASS = ("precision", "recall")
 WRITTEN_ON_RESUME = (ENVIRONMENT, SPLIT)  # `mnar train --resume` writes these files again, also for a finished run
 
 
@@ -62,7 +63,10 @@ def check_environment(path: Path, environment: Any) -> None:
 
 def check_evaluations(path: Path, lines: Iterable[Any]) -> None:
     for number, line in enumerate(lines, start=1):
-        _check(f"line {number} of {path}", line, EVALUATION_SHAPE)
+        where = f"line {number} of {path}"
+        _check(where, line, EVALUATION_SHAPE)
+        for name in SCORES_PER_CLASS:
+            _check(where, line["test"].get(name, []), [NUMBER | None], f"test.{name}")
 
 
 def check_complete(folder: Path, lines: Sequence[dict[str, Any]], due: Iterable[int], because: str) -> None:
@@ -76,14 +80,19 @@ def check_complete(folder: Path, lines: Sequence[dict[str, Any]], due: Iterable[
             )
 
 
-def _check(where: str | Path, value: Any, shape: Any, entry: str = "") -> None:
+def problem_with(value: Any, shape: Any, entry: str = "") -> str | None:
+    """Say which entry of a value is missing or has another type than its shape; None if all entries are right."""
     kind: Any = type(shape) if isinstance(shape, dict | list) else shape
     if not isinstance(value, kind):
-        found = "is missing" if value is None else f"is {str(value)[:40]!r}"
-        raise damaged(where, f"{entry or 'its content'} {found}")
+        return f"{entry or 'its content'} {'is missing' if value is None else f'is {str(value)[:40]!r}'}"
+    inner = list[tuple[Any, Any, str]]()
     if isinstance(shape, dict):
-        for name, inner in shape.items():
-            _check(where, value.get(name), inner, f"{entry}.{name}" if entry else name)
+        inner = [(value.get(name), of, f"{entry}.{name}" if entry else name) for name, of in shape.items()]
     elif isinstance(shape, list):
-        for item in value:
-            _check(where, item, shape[0], f"an item of {entry}")
+        inner = [(item, shape[0], f"an item of {entry}") for item in value]
+    return next((problem for part in inner if (problem := problem_with(*part))), None)
+
+
+def _check(where: str | Path, value: Any, shape: Any, entry: str = "") -> None:
+    if problem := problem_with(value, shape, entry):
+        raise damaged(where, problem)

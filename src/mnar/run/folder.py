@@ -25,7 +25,7 @@ import yaml
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from mnar.atomic_write import write_atomically
+from mnar.atomic_write import Changed, from_json, sealed, unsealed, write_atomically
 from mnar.config import RunConfig, with_current_names
 from mnar.run.file_checks import check_config, check_environment, check_split, damaged, remedy
 from mnar.run.file_names import (
@@ -134,16 +134,21 @@ class RunFolder:
         lines = []
         for number, text in enumerate(written, start=1):
             try:
-                lines.append(json.loads(text))
-            except json.JSONDecodeError as error:
+                lines.append(from_json(text))
+            except ValueError as error:
                 if number < len(written):
                     raise ValueError(f"line {number} of {path} is not JSON: {error}; {remedy(path)}") from error
         return lines
 
     def split(self) -> SplitRecord:
-        record: SplitRecord = self._json(SPLIT)
-        check_split(self.path / SPLIT, record)
-        return record
+        written = self._json(SPLIT)
+        check_split(self.path / SPLIT, written)
+        try:
+            record: Any = unsealed(written)
+        except Changed as error:
+            raise damaged(self.path / SPLIT, error) from error
+        checked: SplitRecord = record
+        return checked
 
     def environment(self) -> Environment:
         environment: Environment = self._json(ENVIRONMENT)
@@ -157,7 +162,7 @@ class RunFolder:
     def saved_step(self) -> int:
         """The step up to which training was saved, by environment.json; 0 if that file is missing or damaged."""
         try:
-            return int(json.loads((self.path / ENVIRONMENT).read_text())["sessions"][-1]["to_step"])
+            return int(from_json((self.path / ENVIRONMENT).read_text())["sessions"][-1]["to_step"])
         except (OSError, ValueError, LookupError, TypeError):
             return 0
 
@@ -165,7 +170,7 @@ class RunFolder:
         write_atomically(self.path / CONFIG, config.to_yaml())
 
     def write_split(self, record: SplitRecord) -> None:
-        write_atomically(self.path / SPLIT, json.dumps(record))
+        write_atomically(self.path / SPLIT, json.dumps(sealed(record)))
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         write_atomically(self.path / ENVIRONMENT, json.dumps(environment, indent=1))
@@ -185,9 +190,10 @@ class RunFolder:
 
     def _json(self, name: str) -> Any:
         path = self.path / name
+        text = self._text(path)
         try:
-            return json.loads(self._text(path))
-        except json.JSONDecodeError as error:
+            return from_json(text)
+        except ValueError as error:
             raise damaged(path, error) from error
 
     def _text(self, path: Path) -> str:

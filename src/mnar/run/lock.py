@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mnar.run.file_names import LOCK
+from mnar.run.leftovers import remove_leftovers
 
 
 class InUse(FileExistsError):
@@ -17,7 +18,10 @@ class InUse(FileExistsError):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder. The operating system releases the lock when the process ends, even after kill -9."""
+    """Hold the lock of a folder, and remove the temporary files that the last owner may have left.
+
+    The operating system releases the lock when the process ends, even after kill -9.
+    """
     with (folder / LOCK).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -30,4 +34,5 @@ def locked(folder: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        remove_leftovers(folder)
         yield

@@ -1,26 +1,21 @@
-"""Train a configuration into a run folder, resume it, and evaluate its model."""
+"""Train a configuration into a run folder, and resume it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
 
 from mnar import distributed
-from mnar.atomic_write import check_writable
+from mnar.atomic_write import PART, check_writable
 from mnar.augment import kind_of, kinds_of
 from mnar.config import OWN_DATA, PUBLISHED, RunConfig
-from mnar.run import checkpoint
 from mnar.run.assemble import (
     NUM_CHECKED,
     load_data,
     make_augment,
-    make_model,
     make_split,
     make_trainer,
     pretraining_config,
@@ -34,24 +29,21 @@ from mnar.run.collapse_record import (
     record_collapse,
     remedies,
 )
-from mnar.run.file_names import CONFIG, LOCK, MODEL, PORTFOLIO, PRETRAINING, STATE, resume_command
+from mnar.run.file_names import CONFIG, LOCK, MODEL, PORTFOLIO, PRETRAINING, resume_command
 from mnar.run.folder import RunFolder, SplitRecord
-from mnar.run.model_checks import in_one_line
-from mnar.run.model_file import read_weights, write_model
-from mnar.run.other_data import check_fits, data_to_score
+from mnar.run.model_file import write_model
 from mnar.run.processes import ToldByFirst, check_same, check_shared, led, only_first, together
 from mnar.run.recorder import Display, Follower, RunRecorder
+from mnar.run.restore import load_encoder, restore
 from mnar.run.split_file import check_same_split, describe_split
 from mnar.run.stopping import stopping_on_signals
 from mnar.training.collapse import Collapsed
-from mnar.training.engine import Engine
-from mnar.training.evaluation import predictions_on
 from mnar.training.meters import Diverged
-from mnar.training.metrics import all_scores
 from mnar.training.trainer import Interrupted, Trainer, train
 from mnar.types import DataSet, Split
 
-LEFTOVER_FILES = (LOCK, f"{CONFIG}.part")  # of a run that was killed before its configuration was written
+# of a run that was killed before its configuration was written
+LEFTOVER_FILES = (LOCK, f"{CONFIG}{PART}", f"{PORTFOLIO}{PART}")
 OnFinished = Callable[[Path], None]  # called with the folder of a finished run, e.g. to draw its report
 
 
@@ -142,83 +134,29 @@ def resume_run(
         loaded = load_data(config, root) if data is None else data
         return config, loaded, make_split(config, loaded)
 
-    def restore() -> tuple[Trainer, dict[str, Any] | None, SplitRecord]:
+    def prepare() -> tuple[Trainer, SplitRecord]:
         assert data is not None
-        trainer = make_trainer(config, data, rows)
-        first_due = min(config.train.save_every, trainer.generation_end(0))
-        state = _newest_checkpoint(config, folder, display, first_due=first_due)
-        description = describe_split(config, data, rows)
-        check_same_split(files, description)
-        return trainer, state, description
+        description, new_trainer = describe_split(config, data, rows), partial(make_trainer, config, data, rows)
+        trainer = restore(config, folder, display, new_trainer, partial(check_same_split, files, description))
+        if distributed.rank() == 0:
+            files.write_split(description)
+        return trainer, description
 
     config, data, rows = together(read)
     with led(folder):
         if is_restart_due(folder):
             _train_again(folder, display, data, rows, settings=settings, until=until, on_finished=on_finished)
             return
-        trainer, state, description = together(restore)
-        first_step = 0 if state is None else int(state["steps_done"])
+        trainer, description = together(prepare)
+        first_step = int(trainer.steps_done)
         check_same(config, description, first_step=first_step)
-        if state is not None:
-            trainer.load_state_dict(state)
         if first_step == 0:
-            _load_encoder(trainer, config.learner.options.get("encoder"))
+            load_encoder(trainer, config.learner.options.get("encoder"))
             _pretrain(trainer, config, folder, display, data, settings=settings, until=until, on_finished=on_finished)
         try:
             _train(trainer, data, folder, first_step, display, until, on_finished)
         except Restart:
             _train_again(folder, display, data, rows, settings=settings, until=until, on_finished=on_finished)
-
-
-def evaluate_run(
-    folder: Path,
-    *,
-    root: Path | None = None,
-    settings: Sequence[str] = (),
-    reading: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Compute every metric of the model that a run evaluates and saves, on the test set, even if the run is unfinished.
-
-    root        benchmarks: the place of the data, if they have moved. Own data: any data of the same kind. Other data
-                than those of the run are read with the encoding of the run, and all their labelled samples are scored
-    settings    as in `resume_run`
-    reading     own data: options of `read_data` for the data at `root`, which replace those of the run
-
-    The result also has the confusion matrix, the class names, and the notes on own data ("notes", the last one says
-    which labels are scored).
-    """
-    config = RunFolder(folder).config().with_engine(settings)
-    data, engine = data_to_score(folder, config, root, reading), Engine(config.engine)
-    network, prepare = trained_network(folder, config, data, engine)
-    test_y, num_classes = data.test_y.to(engine.device), len(data.class_names)
-    predictions = predictions_on(network, data.test_x, test_y, prepare, num_classes=num_classes)
-    confusion = predictions.confusion.long().tolist()
-    names, notes = list(data.class_names), list(data.notes)
-    return {**all_scores(predictions), "confusion": confusion, "class_names": names, "notes": notes}
-
-
-def trained_network(
-    folder: Path, config: RunConfig, data: DataSet, engine: Engine
-) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """The model that a run evaluates and saves, and the function that turns samples into its input."""
-    check_fits(folder, data)
-    try:
-        model, weights = make_model(config, data), read_weights(folder)
-        model.load_state_dict(weights)
-        for name, tensor in weights.items():
-            if not tensor.isfinite().all():
-                raise RuntimeError(f"the tensor {name} contains values that are not finite numbers")
-    except FileNotFoundError as error:
-        remedy = f"train it further with `{resume_command(folder)}`"
-        raise FileNotFoundError(f"{folder} has no model and no checkpoint yet; {remedy}") from error
-    except (SafetensorError, RuntimeError) as error:
-        path = folder / (MODEL if (folder / MODEL).exists() else STATE)
-        raise ValueError(
-            f"the model in {path} is damaged, or does not fit the model in {CONFIG} ({in_one_line(error)}); write it "
-            f"again with `{resume_command(folder)}`"
-        ) from error
-    augment = make_augment(config, data).to(engine.device)
-    return engine.inference(engine.place(model).eval()), lambda x: augment(x.to(engine.device), "id")
 
 
 def _refuse_used(folder: Path) -> None:
@@ -235,7 +173,7 @@ def _checked(config: RunConfig, data: DataSet) -> tuple[Split, Trainer]:
     rows = make_split(config, data)
     trainer = make_trainer(config, data, rows)
     _check_views(config, data, rows, trainer)
-    _load_encoder(trainer, config.learner.options.get("encoder"))
+    load_encoder(trainer, config.learner.options.get("encoder"))
     return rows, trainer
 
 
@@ -275,26 +213,7 @@ def _pretrain(
         except Interrupted as error:
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"pretraining {stopped}; saved. Continue with: {resume_command(folder)}") from error
-    _load_encoder(trainer, stage)
-
-
-def _load_encoder(trainer: Trainer, source: Path | None) -> None:
-    """Load encoder weights from a run folder or a model file; do nothing if `source` is None."""
-    if source is None:
-        return
-    path = source / MODEL if source.is_dir() else source
-    if not path.exists():
-        raise FileNotFoundError(
-            f"no encoder at {path}; set learner.encoder to the folder of a finished vime_self run, or leave it out"
-        )
-    try:
-        trainer.load_encoder(load_file(path))
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"the encoder in {path} is damaged or does not fit the model ({reason}); "
-            "name a run of vime_self with the same model options"
-        ) from error
+    load_encoder(trainer, stage)
 
 
 class Restart(Exception):
@@ -319,7 +238,7 @@ def _train_again(
         f"learning rate of {config.train.lr:g} instead of {collapse['lr']:g}"
     )
     trainer = make_trainer(config, data, rows)
-    _load_encoder(trainer, config.learner.options.get("encoder"))
+    load_encoder(trainer, config.learner.options.get("encoder"))
     _pretrain(trainer, config, folder, display, data, settings=settings, until=until, on_finished=on_finished)
     _train(trainer, data, folder, 0, display, until, on_finished)
 
@@ -376,9 +295,9 @@ def _train(
         return
     try:
         write_network_calibration(trainer, data, folder)
-        write_model(trainer, data, folder)
         if on_finished is not None:
             on_finished(folder)
+        write_model(trainer, data, folder)  # last: a run with a model is finished, and nothing is written again
     except OSError as error:
         remedy = f"the training is saved; free some disk space, then run `{resume_command(folder)}`"
         raise OSError(f"could not write the model and the report ({error}); {remedy}") from error
@@ -408,31 +327,3 @@ def _classes_without_labels(trainer: Trainer, data: DataSet) -> list[str]:
     if trainer.best is None or targets is None:
         return []
     return [data.class_names[c] for c in sorted({*trainer.best.y.tolist()} - {*targets.tolist()})]
-
-
-def _newest_checkpoint(config: RunConfig, folder: Path, display: Display, *, first_due: int) -> dict[str, Any] | None:
-    """The newest complete checkpoint of this configuration, or None if the run was killed before its first one.
-
-    `first_due` is the step at which the first checkpoint is written.
-    """
-    try:
-        state, problems = checkpoint.load(folder / STATE)
-    except FileNotFoundError as error:
-        lines = RunFolder(folder).evaluations()
-        if (folder / MODEL).exists() or (lines and lines[-1]["step"] > first_due):
-            raise FileNotFoundError(
-                f"{folder / STATE} is missing, although the run has got past step {first_due}, its first "
-                "checkpoint; restore the file, or start a new run"
-            ) from error
-        return None  # the run starts again and gives the same result
-    for problem in problems:
-        display.warning(f"{problem}; continuing from the checkpoint of step {state['steps_done']}")
-    if "config" not in state:
-        raise ValueError(f"{folder / STATE} is not a checkpoint of mnar; restore the original file")
-    differences = RunConfig.from_yaml(state["config"]).differences(config)
-    if differences:
-        raise ValueError(
-            f"{folder / STATE} was made with another configuration: {'; '.join(differences)} "
-            f"(checkpoint and {CONFIG}); restore {CONFIG}, or start a new run"
-        )
-    return state

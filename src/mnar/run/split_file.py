@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mnar import distributed
 from mnar.config import OWN_DATA, RunConfig
 from mnar.protocols import hold_out
 from mnar.run.file_names import SPLIT
@@ -45,7 +44,7 @@ def describe_split(config: RunConfig, data: DataSet, rows: Split) -> SplitRecord
 
 
 def check_same_split(folder: RunFolder, description: SplitRecord) -> None:
-    """Refuse to resume with other data than the run started with, then write split.json again."""
+    """Refuse to resume with other data than the run started with."""
     path = folder.path / SPLIT
     if path.exists():
         before = folder.split()
@@ -54,8 +53,6 @@ def check_same_split(folder: RunFolder, description: SplitRecord) -> None:
                 f"the data differ from the data that the run in {folder.path} started with (the hashes in {path} "
                 "differ); name the original data with --data, or start a new run"
             )
-    if distributed.rank() == 0:
-        folder.write_split(description)
 
 
 def _data_hash(data: DataSet) -> str:

@@ -20,6 +20,7 @@ FEWEST_TIMED, SHORTEST_TIMING = 5, 2.0  # steps and seconds after which an estim
 MOST_TIMED = 100  # steps
 NUM_EVALUATIONS = 20  # of a run on own data
 MARGIN = 0.9  # share of the given time that is planned; checkpoints, the model and the report take the rest
+MOST_MINUTES = 10**6  # almost two years
 FEWEST_ITERATIONS = 20
 
 
@@ -67,8 +68,11 @@ def iterations_within(config: RunConfig, data: DataSet, minutes: float) -> int:
 
     The caller configures the run again with this number, because other options depend on it (`default_sections`).
     """
-    if not minutes > 0:
-        raise ValueError(f"minutes is {minutes}; the time for training must be positive. Choose e.g. --minutes 5")
+    if not 0 < minutes < MOST_MINUTES:
+        raise ValueError(
+            f"minutes is {minutes}; the time for training must be below {MOST_MINUTES:,} minutes, and it must be "
+            "positive. Choose e.g. --minutes 5"
+        )
     per_step, per_evaluation = time_of_steps(config, data)
     seconds = 60 * minutes * MARGIN - NUM_EVALUATIONS * per_evaluation
     return max(FEWEST_ITERATIONS, int(seconds / per_step))

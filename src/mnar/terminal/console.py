@@ -53,7 +53,7 @@ def bar(what: str = "reading", total: float | None = 1.0) -> Iterator[Callable[.
 
     The bar appears at the first update.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f}%"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:.0f}%"))
     progress = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
     task = progress.add_task(what, total=total)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.sample_blocks import SampleBlock, SampleBlocks, open_samples
+from mnar.datasets.user_files.sample_blocks.shards import Map
 from mnar.own_data.inspection.label_shift import Interval
 from mnar.own_data.portfolio.member import Floats
 from mnar.run.calibration_file import CalibrationData
@@ -25,8 +26,8 @@ class TrainedModel:
 
     The methods take the same data as `mnar train`, without labels: an array of images, uint8 [n, h, w], [n, h, w, c]
     or [n, c, h, w]; an array of numbers [n, features]; a DataFrame; a list of image paths; or the path of a table, an
-    .npy or .npz file, an image, or a folder of images. The data go through the preprocessing of the training run:
-    columns are found by name, images are resized, numbers are standardised.
+    .npy or .npz file, an image, a folder of images, or a folder of shards (tables or arrays). The data go through the
+    preprocessing of the training run: columns are found by name, images are resized, numbers are standardised.
 
     `prior` is the class mix that the probabilities are for: "uniform", "labels", "pool", the path of a CSV file with
     the columns class and share, or the shares themselves. The default is the estimated class mix of the pool, where the
@@ -74,9 +75,9 @@ class TrainedModel:
         num_labels = None if self.calibration is None else self.calibration.num_labels
         return class_mix(prior, self.inputs.class_names, num_labels=num_labels, pool=self.pool_shares)
 
-    def open(self, data: Any, *, id: str | None = None, features: Path | None = None) -> SampleBlocks:
-        """Open new samples, block by block."""
-        return open_samples(data, self.inputs, ignore=self.ignored, id=id, features=features)
+    def open(self, data: Any, *, id: str | None = None, features: Path | None = None, over: Map = map) -> SampleBlocks:
+        """Open new samples, block by block. `over` calls a function for each shard of a folder."""
+        return open_samples(data, self.inputs, ignore=self.ignored, id=id, features=features, over=over)
 
     def _blocks(self, data: Any) -> Iterator[SampleBlock]:
         """Yield the blocks of new data, and raise an error if a sample cannot be read."""

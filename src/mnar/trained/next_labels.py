@@ -25,8 +25,8 @@ from mnar.own_data.next_samples import next_samples
 from mnar.own_data.portfolio.member import Floats
 from mnar.own_data.portfolio.threads import in_order
 from mnar.trained.label_studio import TaskSample, configuration_path, write_tasks
+from mnar.trained.labelling import OnRows
 from mnar.trained.model import TrainedModel
-from mnar.trained.predict import OnRows
 from mnar.trained.result_file import check_output
 from mnar.trained.training_data import changes_since_training, files_of_run, read_training_data, require_labels
 from mnar.types import OnProgress

@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from mnar.atomic_write import check_writable, flush_folder, write_atomically
+from mnar.atomic_write import check_writable, flush_folder, from_json, write_atomically
 from mnar.datasets.user_files.image_files import images_under
+from mnar.datasets.user_files.sample_blocks.shards import Map
 
 SECONDS_BETWEEN_RECORDS = 1.0  # what a kill can cost; recording flushes the disk, which takes some milliseconds
 PIECE, MOST_PIECES = 1 << 22, 256  # bytes: the fingerprint covers 1 GB, evenly spread over a larger file
@@ -36,9 +37,11 @@ class ResultFile:
 
     def write(self, rows: Iterable[Sequence[str]], num_rows: int) -> None:
         """Append rows, and record now and then that they are complete."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        self.file.write(text.getvalue().encode())
+        self.append(csv_lines(rows), num_rows)
+
+    def append(self, lines: bytes, num_rows: int) -> None:
+        """Append the lines of some rows, and record now and then that they are complete."""
+        self.file.write(lines)
         self.num_rows += num_rows
         if time.monotonic() > self.recorded + SECONDS_BETWEEN_RECORDS:
             self.record()
@@ -50,6 +53,13 @@ class ResultFile:
         content = {"identity": self.identity, "rows": self.num_rows, "bytes": self.file.tell()}
         write_atomically(self.state, json.dumps(content))
         self.recorded = time.monotonic()
+
+
+def csv_lines(rows: Iterable[Sequence[str]]) -> bytes:
+    """Return rows as lines of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
 
 
 @contextmanager
@@ -122,6 +132,12 @@ def source_fingerprint(source: Path) -> str:
     return f"{size} bytes, {checksum:08x}"
 
 
+def shards_fingerprint(paths: Sequence[Path], over: Map = map) -> str:
+    """Return a text that changes if one of the files changes. `over` calls a function for each file."""
+    texts = [f"{path.name} {text}" for path, text in zip(paths, over(source_fingerprint, paths), strict=True)]
+    return f"{len(paths)} shards, {zlib.crc32(chr(10).join(texts).encode()):08x}"
+
+
 def _size(path: Path) -> int:
     """Return the size of a file; -1 if it cannot be read, e.g. a link to a file that is gone."""
     try:
@@ -145,9 +161,7 @@ def _refuse_other_file(part: Path, state: Path, header: Sequence[str]) -> None:
     """Raise an error if the part file was not made by this module."""
     if state.exists():
         return
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(header)
-    beginning = text.getvalue().encode()
+    beginning = csv_lines([header])
     if not beginning.startswith(part.read_bytes() if part.stat().st_size <= len(beginning) else b"\0"):
         raise FileExistsError(f"{part} is in the way and was not written by this command; rename it")
 
@@ -155,7 +169,7 @@ def _refuse_other_file(part: Path, state: Path, header: Sequence[str]) -> None:
 def _complete(state: Path, identity: Mapping[str, Any], part: Path, *, overwrite: bool) -> tuple[int, int]:
     """Return the number of complete rows and bytes in the part file; 0 if it has to start anew."""
     try:
-        stored = json.loads(state.read_text())
+        stored = from_json(state.read_text())
         num_rows, num_bytes, before = int(stored["rows"]), int(stored["bytes"]), stored["identity"]
     except (OSError, ValueError, KeyError, TypeError):
         return 0, 0

@@ -18,6 +18,7 @@ from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.classifier import Classifier
 from mnar.models.convolution import Convolution, weights_cast
 from mnar.models.fusing import TRITON_IS_INSTALLED, gpu_can_run_kernels
+from mnar.option_values import shown
 from mnar.training.options import EngineOptions, Switch
 from mnar.types import Samples
 
@@ -177,14 +178,19 @@ def _allow_recompilation() -> None:
 
 
 def _device(name: str) -> torch.device:
+    unknown = ValueError(f"unknown engine.device {shown(name)}; choose auto, cpu or cuda")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ValueError(f"unknown engine.device {name!r}; choose auto, cpu or cuda") from error
+        raise unknown from error
+    if device.type not in ("cpu", "cuda"):
+        raise unknown
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"engine.device is {name!r}, but torch sees no CUDA device; choose auto or cpu")
+    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
+        raise ValueError(f"engine.device is {name!r}, but torch sees {torch.cuda.device_count()} GPUs; choose cuda")
     if device.type == "cuda" and device.index is None:  # torch.cuda.set_device asks for a number
         return torch.device("cuda", _own_gpu())
     if device.type == "cuda" and distributed.is_on_nccl() and distributed.world_size() > 1:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from mnar.option_values import (
+    BatchSize,
+    Factor,
+    NumSteps,
+    PositiveShare,
+    Range,
+    ShareBelowOne,
+    check_fields,
+)
 from mnar.training.stages import check_factors
 
 Switch = bool | Literal["auto"]
@@ -42,53 +50,32 @@ class TrainOptions:
     log_every, eval_every, save_every    steps between two log lines, evaluations and checkpoints
     """
 
-    iterations: int = 2**20
-    batch_labeled: int = 64
-    batch_unlabeled: int = 448
-    batch_stages: tuple[float, ...] = (1.0,)
+    iterations: NumSteps = 2**20
+    batch_labeled: BatchSize = 64
+    batch_unlabeled: BatchSize = 448
+    batch_stages: tuple[PositiveShare, ...] = (1.0,)
     labeled_view: Literal["auto", "weak", "strong"] = "auto"
     optimizer: Literal["sgd", "adam", "rmsprop", "muon"] = "sgd"
-    lr: float = 0.03
+    lr: Annotated[float, Range(0, 1e30)] = 0.03  # a larger rate soon exceeds float32
     schedule: Literal["cosine", "cosine_to_zero", "linear", "constant"] = "cosine"
-    warmup: float = 0.0
-    max_grad_norm: float = 0.0
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    ema: float | Literal["auto"] = 0.999
+    warmup: ShareBelowOne = 0.0
+    max_grad_norm: Factor = 0.0
+    momentum: ShareBelowOne = 0.9
+    weight_decay: Annotated[float, Range(0, 1000)] = 5e-4
+    ema: ShareBelowOne | Literal["auto"] = 0.999
     sync_batch_norm: bool = False
-    validation: float = 0.0
-    patience: int = 100
+    validation: ShareBelowOne = 0.0
+    patience: NumSteps = 100
     collapse: Literal["warn", "restart", "fail"] = "warn"
-    log_every: int = 50
-    eval_every: int = 1000
-    save_every: int = 1000
+    log_every: NumSteps = 50
+    eval_every: NumSteps = 1000
+    save_every: NumSteps = 1000
 
     def __post_init__(self) -> None:
-        for name in (
-            "iterations",
-            "batch_labeled",
-            "batch_unlabeled",
-            "log_every",
-            "eval_every",
-            "save_every",
-            "patience",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
+        check_fields(self, "train")
         if self.ema == "auto":  # replaced by the number, so that config.yaml shows what was used
             object.__setattr__(self, "ema", decay_for(self.iterations))
         check_factors(self.batch_stages, self.batch_unlabeled)
-        for name, low, high in (
-            ("lr", 0, math.inf),
-            ("weight_decay", 0, math.inf),
-            ("momentum", 0, 1),
-            ("ema", 0, 1),
-            ("validation", 0, 1),
-            ("warmup", 0, 1),
-            ("max_grad_norm", 0, math.inf),
-        ):
-            if not low <= getattr(self, name) < high:
-                raise ValueError(f"train.{name} is {getattr(self, name)}; it must lie in [{low}, {high})")
         if self.optimizer == "muon" and self.lr * self.weight_decay >= 1:
             raise ValueError(
                 f"train.lr is {self.lr} and train.weight_decay is {self.weight_decay}; Muon multiplies the weights by "
@@ -121,3 +108,6 @@ class EngineOptions:
     fused: Switch = "auto"
     compile: Switch = "auto"
     cuda_graph: Switch = "auto"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "engine")

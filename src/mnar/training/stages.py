@@ -70,11 +70,6 @@ def check_factors(factors: Sequence[float], batch_unlabeled: int) -> None:
             f"compiles the training step again; {example}"
         )
     for factor in factors:
-        if not 0 < factor <= 1:
-            raise ValueError(
-                f"train.batch_stages has the factor {factor:g}; a factor must be larger than 0 and at most 1, which "
-                f"is the full batch; {example}"
-            )
         if batch_size(batch_unlabeled, factor) < 1:
             raise ValueError(
                 f"train.batch_stages has the factor {factor:g}, with which an unlabelled batch of {batch_unlabeled} "

@@ -137,7 +137,7 @@ def test_ctrl_c_saves_the_runs_on_the_workers_and_ends_them(cluster: str, undist
 def test_a_run_that_fails_on_a_worker_has_the_error_and_the_traceback_of_a_local_run(
     cluster: str, tmp_path: Path
 ) -> None:
-    config = configure(recipe=RECIPE, iterations=6, settings=[*SELDOM_SAVED, "train.lr=1e30"])
+    config = configure(recipe=RECIPE, iterations=6, settings=[*SELDOM_SAVED, "train.lr=1e15"])
     (error,) = failures_of({tmp_path / "run": config}, tmp_path).values()
     assert type(error).__name__ == "Diverged"
     assert error.__notes__[0].startswith("Traceback (most recent call last):\n")

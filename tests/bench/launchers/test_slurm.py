@@ -151,7 +151,7 @@ def test_ctrl_c_saves_the_runs_of_the_jobs_and_ends_them(undisturbed: Path, tmp_
 
 
 def test_a_run_that_fails_in_a_job_has_the_error_of_a_local_run(tmp_path: Path) -> None:
-    config = configure(recipe=RECIPE, iterations=6, settings=[*SELDOM_SAVED, "train.lr=1e30"])
+    config = configure(recipe=RECIPE, iterations=6, settings=[*SELDOM_SAVED, "train.lr=1e15"])
     (error,) = failures_of(launcher_of(), {tmp_path / "run": config}, tmp_path).values()
     assert type(error).__name__ == "Diverged"
 

@@ -106,3 +106,11 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     (folder / "emu").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=r"data/emu is a link that leads out of .*elsewhere"):
         read_class_folders(folder)
+
+
+def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "cat/1.png", "dog/1.png", "unlabeled/1.png")
+    (folder / "cat/2.png").symlink_to("3.png")
+    (folder / "cat/3.png").symlink_to("2.png")
+    with pytest.raises(ValueError, match=r"cat/[23]\.png is a link that cannot be followed .*; remove the link, or"):
+        read_class_folders(folder)

@@ -57,6 +57,7 @@ BAD_FILES = {
     "empty": "",
     "an open quote": 'a,b\n1,"x\n2,y\n',
     "a quote within a cell": 'a,b\n1,"x"y\n',
+    "a very long cell": "a,b\n1,x\n2," + "y" * 140_000 + "\n",
 }
 
 

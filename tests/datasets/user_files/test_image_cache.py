@@ -290,6 +290,67 @@ def test_a_damaged_cache_is_made_again(root: Path, pattern: str, damage: Callabl
         assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
 
 
+@pytest.mark.parametrize("place", [-1, -100, -500])
+def test_a_changed_pixel_of_the_cache_is_found_and_the_images_are_decoded_again(
+    root: Path, decoded: list[str], place: int
+) -> None:
+    load_images(NAMES, root=root)
+    (path,) = (root / CACHE_FOLDER).glob("*.npy")
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    decoded.clear()
+    assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
+    assert sorted(decoded) == NAMES
+    load_images(NAMES, root=root)
+    assert len(decoded) == len(NAMES), "the new cache is whole"
+
+
+def test_a_changed_byte_of_the_manifest_makes_every_file_be_read_again_and_none_be_decoded(
+    root: Path, decoded: list[str]
+) -> None:
+    load_images(NAMES, root=root)
+    manifest = root / CACHE_FOLDER / "auto.json"
+    whole = manifest.read_text()
+    manifest.write_text(whole.replace(",8,9,false", ",8,8,false"))
+    decoded.clear()
+    assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
+    assert manifest.read_text() == whole
+    assert decoded == []
+
+
+def test_a_cache_of_an_earlier_version_is_used_and_gets_digests(root: Path, decoded: list[str]) -> None:
+    load_images(NAMES, root=root)
+    manifest = root / CACHE_FOLDER / "auto.json"
+    whole = manifest.read_text()
+    manifest.write_text(json.dumps({name: json.loads(whole)[name] for name in ("format", "files")}))
+    decoded.clear()
+    assert np.array_equal(rgb(load_images(NAMES, root=root)), PIXELS)
+    assert decoded == []
+    assert manifest.read_text() == whole
+
+
+def test_of_an_array_with_many_blocks_evenly_spaced_ones_are_verified(
+    root: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]
+) -> None:
+    monkeypatch.setattr(image_store, "BLOCK_BYTES", 1)  # a block is one image
+    monkeypatch.setattr(image_store, "MOST_VERIFIED", 3)  # of the six blocks: 0, 2 and 4
+    load_images(NAMES, root=root)
+    (path,) = (root / CACHE_FOLDER).glob("*.npy")
+    whole = path.read_bytes()
+    found = []
+    for number in range(6):
+        content = bytearray(whole)
+        content[len(whole) - (6 - number) * PIXELS[0].size] ^= 1
+        path.write_bytes(content)
+        decoded.clear()
+        load_images(NAMES, root=root)
+        if decoded:
+            found.append(number)
+        path.write_bytes(whole)
+    assert found == [0, 2, 4]
+
+
 def test_killed_at_any_moment_the_next_start_gives_the_right_images_and_leaves_no_other_file(root: Path) -> None:
     for former in (False, True):
         for moment in range(1, MAX_MOMENTS):

@@ -244,7 +244,7 @@ OBJECTS = np.empty((9, 2), object)
         (FEATURES + 1j, "and type complex128"),
         (np.where(FEATURES == 7, np.nan, FEATURES), "not finite numbers; fill them in"),
         (np.where(FEATURES == 7, np.inf, FEATURES), "not finite numbers; fill them in"),
-        (OBJECTS, r"is not a complete \.npy file of numbers \(the file contains something else than .*numpy\.save"),
+        (OBJECTS, r"is not a complete \.npy file of numbers \(values of type object are not plain .*numpy\.save"),
     ],
 )
 def test_features_that_do_not_fit_are_an_error_that_names_their_file(

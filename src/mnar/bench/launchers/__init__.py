@@ -2,6 +2,7 @@
 
 launcher.py        what every launcher can do, and a run that a worker trains
 worker.py          what happens on a worker: check the shared folder, then train as a local process does
+ray_cluster.py     connection to a Ray cluster and its options, for `mnar predict` and `mnar relabel`, too
 ray_tasks.py       `--launcher ray`
 slurm_jobs.py      `--launcher slurm`
 
@@ -27,14 +28,20 @@ def make_launcher(name: str, options: Sequence[str] = ()) -> Launcher | None:
 
     The call checks packages and options. It does not connect to a cluster; `Launcher.opened` does.
     """
+    values = launcher_values(name, options)
+    return None if values is None else _maker(name)(values)
+
+
+def launcher_values(name: str, options: Sequence[str]) -> dict[str, Any] | None:
+    """The values of the options NAME=VALUE of a launcher whose package is installed; None for this machine."""
     if name not in LAUNCHERS:
         raise ValueError(f"the launcher {name!r} is not known; choose one of {', '.join(LAUNCHERS)}")
     values = _parse(options)
     if name == "local":
         if values:
             raise ValueError(
-                f"--launcher-option {options[0]} is not for local processes; choose --launcher ray or slurm, or leave "
-                "the option out"
+                f"--launcher-option {options[0]} is not for local processes; choose another --launcher, or leave the "
+                "option out"
             )
         return None
     if find_spec(PACKAGES[name]) is None:
@@ -42,7 +49,7 @@ def make_launcher(name: str, options: Sequence[str] = ()) -> Launcher | None:
             f"--launcher {name} needs the package {PACKAGES[name]}; install it with pip install 'mnar[{name}]', or "
             "choose --launcher local"
         )
-    return _maker(name)(values)
+    return values
 
 
 def _maker(name: str) -> Callable[[Mapping[str, Any]], Launcher]:

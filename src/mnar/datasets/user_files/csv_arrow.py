@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from csv import field_size_limit
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -83,6 +84,9 @@ class ArrowCells:
 def _block(batch: Any) -> Block:
     """Return a batch of rows as a block, without the rows in which every cell is empty."""
     pyarrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+    for column in batch.columns:
+        if (compute.max(compute.binary_length(column)).as_py() or 0) > field_size_limit():
+            raise CannotRead  # the csv module refuses so long a cell
     is_empty = np.ones(batch.num_rows, bool)
     for column in batch.columns:
         is_empty &= _array(compute.equal(compute.utf8_ltrim(column, " "), ""))

@@ -258,9 +258,11 @@ def _records(text: str | io.TextIOBase, separator: str, path: Path) -> Iterator[
                 yield first_line, cells
             first_line = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(
-            f"{path}, line {first_line}: {error}; close the quotes of the cell, and double the quotes inside it"
-        ) from error
+        what, remedy = str(error), "close the quotes of the cell, and double the quotes inside it"
+        if "field limit" in what:
+            what = f"a cell has more than {csv.field_size_limit():,} characters"
+            remedy = "shorten the cell, or close its quotes"
+        raise ValueError(f"{path}, line {first_line}: {what}; {remedy}") from error
 
 
 def _header(record: tuple[int, list[str]] | None, path: Path) -> list[str]:

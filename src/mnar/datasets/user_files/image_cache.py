@@ -82,21 +82,24 @@ def load_images(
     report = progress or (lambda done, total: None)
     with _locked_cache_folder(root) as folder, quiet_pillow():
         store = ImageStore(folder, requested_size, decoder.name)
+        store.remove_leftovers()
         before = store.read_manifest()
-        files = _look_at_files(paths, root, before, report)
+        files = _look_at_files(paths, root, before.files, report)
         shape, notes = common_shape(files, requested_size, root)
         shape = (decoder.num_channels or shape[0], *shape[1:])
-        if store.open_array(files, shape) is None:
+        x = store.open_array(files, shape, before)
+        is_unknown = x is None or not before.array  # a manifest of an earlier version has no digests
+        if x is None:
             known_images = store.images_by_content(before, shape)
             images_or_problems = _decode_files(files, shape, decoder, root, known_images, report)
             files = store.write_array(files, shape, images_or_problems)
+            x = store.open_array(files, shape)
         if all(file.problem for file in files.values()):
             raise _none_readable(files, root)
-        if list(files.items()) != list(before.items()):
-            store.write_manifest(files)
-        x = store.open_array(files, shape)
-    if x is None:
-        raise OSError(f"another program changed {folder} while the images were written; start again")
+        if x is None:
+            raise OSError(f"another program changed {folder} while the images were written; start again")
+        if is_unknown or list(files.items()) != list(before.files.items()):
+            store.write_manifest(files, x)
     report(2 * len(paths), 2 * len(paths))
     problems = {path: file.problem for path, file in files.items() if file.problem}
     readable = np.array([path not in problems for path in files])

@@ -44,8 +44,10 @@ def _walk(current: Path, prefix: str, folder: Path) -> Iterator[str]:
     with os.scandir(current) as entries:
         for entry in entries:
             name = prefix + entry.name
-            is_folder = entry.is_dir()
-            if entry.name.startswith(".") or not (is_folder or name.lower().endswith(SUFFIXES)):
+            if entry.name.startswith("."):
+                continue
+            is_folder = _is_folder(entry)
+            if not is_folder and not name.lower().endswith(SUFFIXES):
                 continue
             if entry.is_symlink():
                 refuse_link_out(folder / name, folder)
@@ -53,3 +55,13 @@ def _walk(current: Path, prefix: str, folder: Path) -> Iterator[str]:
                 yield name
             elif not entry.is_symlink():
                 yield from _walk(Path(entry.path), name + "/", folder)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:  # links that lead to each other, or a target that must not be looked at
+        raise ValueError(
+            f"{entry.path} is a link that cannot be followed ({error.strerror}); remove the link, or replace it by a "
+            "copy of its target"
+        ) from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mnar.datasets.npz_file import numpy_problem
+from mnar.datasets.npz_file import read_npy
 from mnar.datasets.user_files.arrays import read_arrays
 from mnar.datasets.user_files.class_folders import read_class_folders
 from mnar.datasets.user_files.columns import PARQUET
@@ -99,14 +98,7 @@ def _lists_images(csv: Path, ignore: tuple[str, ...]) -> bool:
 
 def _read_features(path: Path, num_rows: int, source: Path) -> npt.NDArray[np.float32]:
     """Return the array of an .npy file, after checking that it has one row of finite numbers per sample."""
-    try:
-        features: Any = np.load(path, allow_pickle=False)
-        if not isinstance(features, np.ndarray):
-            raise ValueError("the file is an archive of several arrays")
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(
-            f"{path} is not a complete .npy file of numbers ({numpy_problem(error)}); write it with numpy.save"
-        ) from error
+    features = read_npy(path, mapped=False)
     if features.ndim != 2 or features.dtype.kind not in "fiu" or len(features) != num_rows:
         raise ValueError(
             f"{path} has shape {features.shape} and type {features.dtype}, but {source} has {num_rows} samples; give a "

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from mnar.atomic_write import write_atomically
+from mnar.atomic_write import from_json, write_atomically
 from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.table_encoder import TableEncoder
 from mnar.trained.embed.scaling import Scaling
@@ -61,7 +61,7 @@ def read_record(features: Path) -> Record:
             "features again, or keep both files together"
         )
     try:
-        content = json.loads(path.read_bytes())
+        content = from_json(path.read_bytes())
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}")
         mean, std = (tuple(map(float, content[name])) for name in ("mean", "std"))

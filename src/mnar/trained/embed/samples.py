@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from mnar.datasets.npz_file import read_npz
+from mnar.datasets.npz_file import read_npy, read_npz
 from mnar.datasets.user_files import Table, read_data
 from mnar.datasets.user_files.arrays import SAMPLES, one_of, read_arrays, samples_or_table, tensor_of
 from mnar.datasets.user_files.class_folders import read_class_folders
@@ -25,7 +25,7 @@ from mnar.datasets.user_files.partly_labeled import PartlyLabeled, RowNames
 from mnar.datasets.user_files.read_data import kind_and_reader
 from mnar.datasets.user_files.sample_blocks import open_samples
 from mnar.datasets.user_files.sample_blocks.images import open_images
-from mnar.datasets.user_files.sample_blocks.names import ANY_IMAGE, read_npy
+from mnar.datasets.user_files.sample_blocks.names import ANY_IMAGE
 from mnar.datasets.user_files.table import features_of, read_table
 from mnar.datasets.user_files.table_encoder import TableEncoder
 from mnar.types import OnProgress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -10,6 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mnar.atomic_write import from_json
 from mnar.datasets.statistics import mean_and_std
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # what TorchVision, timm and most others train with
@@ -113,7 +113,7 @@ def _of_model_file(weights: Path | None) -> tuple[tuple[float, ...], tuple[float
         return None
     try:
         with safe_open(weights, framework="pt") as file:
-            stored = json.loads((file.metadata() or {})["mnar"])
+            stored = from_json((file.metadata() or {})["mnar"])
         return tuple(map(float, stored["mean"])), tuple(map(float, stored["std"]))
     except (SafetensorError, KeyError, TypeError, ValueError):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from unicodedata import category
 
 import mnar
+from mnar.atomic_write import from_json
 from mnar.config import OWN_DATA
 from mnar.own_data.portfolio import Portfolio
 from mnar.own_data.portfolio_run import is_portfolio_run, read_portfolio_config
@@ -211,7 +211,7 @@ def _provenance(model: TrainedModel) -> str:
 def _json(path: Path) -> dict[str, Any]:
     """Return a JSON object. The card leaves out what a missing or damaged file would tell."""
     try:
-        content = json.loads(path.read_text())
+        content = from_json(path.read_text())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from mnar.atomic_write import from_json
 from mnar.trained.label_studio import CONTROL
 from mnar.trained.merge.annotation import Annotation, Annotations, row_number
 
@@ -23,8 +23,8 @@ def read_label_studio(path: Path, *, label: str | None, id: str | None) -> Annot
     column of ids, which tasks of `mnar next` name themselves.
     """
     try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:  # also bytes that are not UTF-8
+        content = from_json(path.read_bytes())
+    except ValueError as error:  # also bytes that are not UTF-8
         raise ValueError(f"{path} is not a complete JSON file ({error}); export the annotations again") from error
     tasks = content if isinstance(content, list) else [content]
     names = (CONTROL, "choice", *([label] if label else []))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mnar.atomic_write import flush_folder, write_atomically
+from mnar.atomic_write import flush_folder, from_json, write_atomically
 from mnar.trained.merge.backup import free_backup
 
 JOURNAL = ".mnar-merge.json"
@@ -102,7 +102,7 @@ def is_record(path: Path) -> bool:
 def _read(path: Path) -> tuple[list[Move], Path]:
     """Return the moves of a journal or record, and the path of the record."""
     try:
-        content = json.loads(path.read_bytes())
+        content = from_json(path.read_bytes())
         if content["format"] != FORMAT:
             raise ValueError("it has another format")
         moves = [Move(str(old), str(new)) for old, new in content["moves"]]

@@ -10,7 +10,7 @@ import pytest
 from mnar.datasets.user_files import PartlyLabeled
 from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.partly_labeled import RowNames, Table
-from mnar.datasets.user_files.sample_blocks import arrays
+from mnar.datasets.user_files.sample_blocks import arrays, evenly_spread
 from mnar.datasets.user_files.sample_blocks.arrays import ArrayBlocks, copied_rows, read_array_file
 from mnar.datasets.user_files.sample_blocks.open_samples import blocks_of
 from mnar.datasets.user_files.table_encoder import TableEncoder
@@ -58,10 +58,10 @@ def test_only_the_named_rows_are_read() -> None:
 
 def test_a_sample_is_spread_over_all_rows() -> None:
     x = np.repeat(np.arange(1000, dtype=np.float32)[:, None], 3, 1)
-    found = ArrayBlocks(x, NUMBERS).sample(100)[:, 0]
+    found = evenly_spread(ArrayBlocks(x, NUMBERS), 100)[:, 0]
     assert len(found) == 100
     assert np.diff(found).max() == 10
-    assert len(ArrayBlocks(x[:7], NUMBERS).sample(100)) == 7
+    assert len(evenly_spread(ArrayBlocks(x[:7], NUMBERS), 100)) == 7
 
 
 def test_blocks_of_read_data_have_their_names_numbers_and_ids() -> None:

@@ -11,7 +11,7 @@ import pytest
 from mnar.datasets.user_files import csv_arrow, csv_blocks, csv_columns, read_data, read_data_like
 from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.partly_labeled import Table
-from mnar.datasets.user_files.sample_blocks import table_sources, tables
+from mnar.datasets.user_files.sample_blocks import evenly_spread, table_sources, tables
 from mnar.datasets.user_files.sample_blocks.tables import TableBlocks
 from mnar.datasets.user_files.table_encoder import TableEncoder
 
@@ -117,8 +117,24 @@ def test_the_blocks_of_a_parquet_file_are_the_whole_file(tmp_path: Path, like: M
 
     path = tmp_path / "new.parquet"
     parquet.write_table(csv.read_csv(write(tmp_path, many_rows())), path, row_group_size=13)
-    for first_row in (0, 2 * ROWS):
+    for first_row in range(0, 45, ROWS):
         assert_blocks_are(read_whole(path, like, id="nr"), TableBlocks(path, like, id="nr"), first_row)
+    assert list(TableBlocks(path, like).blocks(45)) == []
+
+
+def test_row_groups_of_a_parquet_file_before_the_first_row_are_not_read(tmp_path: Path, like: ModelInputs) -> None:
+    """The first row group is damaged: reading it would be an error."""
+    pytest.importorskip("pyarrow")
+    from pyarrow import csv, parquet
+
+    path = tmp_path / "new.parquet"
+    parquet.write_table(csv.read_csv(write(tmp_path, many_rows())), path, row_group_size=ROWS, compression="snappy")
+    whole, content = read_whole(path, like), path.read_bytes()
+    end = parquet.ParquetFile(path).metadata.row_group(1).column(0).dictionary_page_offset
+    path.write_bytes(content[:4] + b"\xff" * (end - 4) + content[end:])
+    with pytest.raises(ValueError, match="is not a complete parquet file"):
+        list(TableBlocks(path, like).blocks())
+    assert_blocks_are(whole, TableBlocks(path, like), ROWS)
 
 
 @pytest.mark.parametrize("kind", ["dict", "pandas", "pyarrow"])
@@ -196,7 +212,7 @@ def test_the_sample_is_spread_over_the_file(tmp_path: Path, like: ModelInputs) -
     path = write(tmp_path, many_rows())
     whole, table = read_whole(path, like).x, TableBlocks(path, like)
     for most, every in ((45, 1), (44, 2), (15, 3), (5, 9), (1, 45)):
-        np.testing.assert_array_equal(table.sample(most), whole[::every])
+        np.testing.assert_array_equal(evenly_spread(table, most), whole[::every])
 
 
 def test_a_bad_frame_and_a_model_without_a_table_are_refused(like: ModelInputs) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mnar.datasets.npz_file import numpy_problem, read_npz, samples
+from mnar.datasets.npz_file import read_npy, read_npz, samples
 from mnar.datasets.user_files.arrays import SAMPLES
 from mnar.datasets.user_files.image_decode import resized
 from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.number_columns import without_infinity
 from mnar.datasets.user_files.partly_labeled import RowNames, Table
-from mnar.datasets.user_files.sample_blocks.blocks import ROWS_PER_BLOCK, SampleBlock
+from mnar.datasets.user_files.sample_blocks.blocks import ROWS_PER_BLOCK, Blocks, SampleBlock
 
 
 class ArrayBlocks:
@@ -26,6 +26,8 @@ class ArrayBlocks:
     row_numbers    rows of the user's file
     rows           the rows of the array to read, ascending; None: all. The other arguments are those of all rows
     """
+
+    can_start_anywhere = True
 
     def __init__(
         self,
@@ -52,16 +54,18 @@ class ArrayBlocks:
         self.notes: list[str] = []
         self.take(self.rows[:1])  # an array of another kind is refused now and not in the first block
 
-    def blocks(self, first_row: int = 0) -> Iterator[SampleBlock]:
+    def blocks(self, first_row: int = 0) -> Blocks:
         for start in range(first_row, len(self.rows), ROWS_PER_BLOCK):
             rows = self.rows[start : start + ROWS_PER_BLOCK]
             names = [self.names[row] for row in rows]
             ids = None if self.ids is None else [self.ids[row] for row in rows]
             yield SampleBlock(self.take(rows), names, self.row_numbers[rows], ids)
 
-    def sample(self, most: int) -> npt.NDArray[Any]:
-        every = -(-len(self.rows) // most)  # the quotient is rounded up
-        return np.concatenate([self.take(rows) for rows in np.array_split(self.rows[::every], 8) if len(rows)])
+    def every_nth(self, every: int, first: int = 0) -> npt.NDArray[Any]:
+        chosen = self.rows[first::every]
+        if len(chosen) == 0:
+            return self.take(chosen)
+        return np.concatenate([self.take(rows) for rows in np.array_split(chosen, 8) if len(rows)])
 
     def take(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
         """Return some rows of the array, encoded. The rows are ascending."""
@@ -86,12 +90,7 @@ def read_array_file(path: Path, like: ModelInputs, *, id: str | None = None) -> 
     if path.suffix.lower() == ".npy":
         if id is not None:
             raise ValueError(f"{path} is one array and has no column {id!r}; leave out --id")
-        try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            problem = numpy_problem(error)
-            raise ValueError(f"{path} is not a complete .npy file ({problem}); write it with numpy.save") from error
-        return ArrayBlocks(array, like, where=str(path))
+        return ArrayBlocks(read_npy(path), like, where=str(path))
     arrays = read_npz(path)
     found = [name for name in SAMPLES if name in arrays]
     if len(found) != 1:
@@ -101,7 +100,9 @@ def read_array_file(path: Path, like: ModelInputs, *, id: str | None = None) -> 
     x, ids = arrays[found[0]], None if id is None else [str(value) for value in arrays[id].tolist()]
     if ids is not None and len(ids) != len(x):
         raise ValueError(f"{path}: {found[0]} has {len(x)} rows and {id} has {len(ids)}; give one id per row")
-    return ArrayBlocks(x, like, where=f"{path}: {found[0]}", ids=ids, id_name=id)
+    blocks = ArrayBlocks(x, like, where=f"{path}: {found[0]}", ids=ids, id_name=id)
+    blocks.can_start_anywhere = False  # the file is read as a whole
+    return blocks
 
 
 def copied_rows(x: npt.NDArray[Any], rows: npt.NDArray[np.integer]) -> npt.NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from mnar.datasets.user_files.image_csv import listed_images
 from mnar.datasets.user_files.image_decode import Shape, Unreadable, decode, quiet_pillow
 from mnar.datasets.user_files.image_files import FORMATS, images_under
 from mnar.datasets.user_files.model_inputs import ModelInputs
-from mnar.datasets.user_files.sample_blocks.blocks import ROWS_PER_BLOCK, SampleBlock
+from mnar.datasets.user_files.sample_blocks.blocks import ROWS_PER_BLOCK, Blocks, SampleBlock
 
 MOST_FILES_IN_NOTE = 5
 
 
 class ImageBlocks:
     """Blocks of image files. Each image is decoded and resized to the shape of the model when its block is read."""
+
+    can_start_anywhere = True
 
     def __init__(
         self,
@@ -43,24 +45,20 @@ class ImageBlocks:
         self.num_rows: int | None = len(paths)
         self.notes = list(notes)
 
-    def blocks(self, first_row: int = 0) -> Iterator[SampleBlock]:
+    def blocks(self, first_row: int = 0) -> Blocks:
         unreadable: list[str] = []
-        for start in range(first_row, len(self.paths), ROWS_PER_BLOCK):
-            rows = slice(start, start + ROWS_PER_BLOCK)
-            x, problems = self._decoded(self.paths[rows])
-            unreadable += [f"{self.names[start + place]} ({problem})" for place, problem in problems.items()]
-            ids = None if self.ids is None else self.ids[rows]
-            yield SampleBlock(x, self.names[rows], self.row_numbers[rows], ids, problems)
-        if unreadable:
-            more = f" and {len(unreadable) - MOST_FILES_IN_NOTE:,} more" if len(unreadable) > MOST_FILES_IN_NOTE else ""
-            self.notes.append(
-                f"{len(unreadable):,} images cannot be read and have no label: "
-                f"{', '.join(unreadable[:MOST_FILES_IN_NOTE])}{more}; replace the files"
-            )
+        try:
+            for start in range(first_row, len(self.paths), ROWS_PER_BLOCK):
+                rows = slice(start, start + ROWS_PER_BLOCK)
+                x, problems = self._decoded(self.paths[rows])
+                unreadable += [f"{self.names[start + place]} ({problem})" for place, problem in problems.items()]
+                ids = None if self.ids is None else self.ids[rows]
+                yield SampleBlock(x, self.names[rows], self.row_numbers[rows], ids, problems)
+        finally:  # also if the caller takes only some of the blocks
+            self.notes += _note_on(unreadable)
 
-    def sample(self, most: int) -> npt.NDArray[Any]:
-        every = -(-len(self.paths) // most)  # the quotient is rounded up
-        x, problems = self._decoded(self.paths[::every])
+    def every_nth(self, every: int, first: int = 0) -> npt.NDArray[Any]:
+        x, problems = self._decoded(self.paths[first::every])
         return np.delete(x, list(problems), axis=0)
 
     def _decoded(self, paths: Sequence[Path]) -> tuple[npt.NDArray[np.uint8], dict[int, str]]:
@@ -96,6 +94,14 @@ def open_images(source: Path, like: ModelInputs, *, id: str | None = None) -> Im
     if not paths:
         raise FileNotFoundError(f"{source} holds no images ({', '.join(FORMATS)}); name the folder that does")
     return ImageBlocks([source / path for path in paths], like, names=paths)
+
+
+def _note_on(unreadable: Sequence[str]) -> list[str]:
+    if not unreadable:
+        return []
+    more = f" and {len(unreadable) - MOST_FILES_IN_NOTE:,} more" if len(unreadable) > MOST_FILES_IN_NOTE else ""
+    listed = ", ".join(unreadable[:MOST_FILES_IN_NOTE])
+    return [f"{len(unreadable):,} images cannot be read and have no label: {listed}{more}; replace the files"]
 
 
 def _from_csv(source: Path, like: ModelInputs, id: str | None) -> ImageBlocks:

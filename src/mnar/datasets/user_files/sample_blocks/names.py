@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mnar.datasets.npz_file import numpy_problem, read_npz
+from mnar.datasets.npz_file import read_npy, read_npz
 from mnar.datasets.user_files.arrays import SAMPLES, one_of
 from mnar.datasets.user_files.columns import read_columns
 from mnar.datasets.user_files.identifiers import identifiers
@@ -63,16 +63,6 @@ def sample_names(source: Path, num_rows: int, *, ignore: Sequence[str] = (), id:
         readable += [start + place for place in range(len(block.names)) if place not in block.problems]
         start += len(block.names)
     return found.rows(readable)._replace(notes=images.notes)
-
-
-def read_npy(path: Path) -> npt.NDArray[Any]:
-    """Return the array of an .npy file, memory-mapped."""
-    try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        problem = numpy_problem(error)
-        raise ValueError(f"{path} is not a complete .npy file ({problem}); write it with numpy.save") from error
-    return array
 
 
 def _of_arrays(path: Path, id: str | None) -> SampleNames:

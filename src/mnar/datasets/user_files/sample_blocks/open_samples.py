@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mnar.datasets.user_files.image_files import SUFFIXES as IMAGE_SUFFIXES
+from mnar.datasets.user_files.image_files import images_under
 from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.partly_labeled import PartlyLabeled, Table
 from mnar.datasets.user_files.read_data import HUGGINGFACE, TABLE_SUFFIXES
@@ -18,27 +20,37 @@ from mnar.datasets.user_files.sample_blocks.arrays import ArrayBlocks, read_arra
 from mnar.datasets.user_files.sample_blocks.blocks import SampleBlocks
 from mnar.datasets.user_files.sample_blocks.images import ImageBlocks, open_images
 from mnar.datasets.user_files.sample_blocks.names import sample_names
+from mnar.datasets.user_files.sample_blocks.shards import ARRAY_SHARDS, TABLE_SHARDS, Map, ShardBlocks, shards_in
 from mnar.datasets.user_files.sample_blocks.tables import TableBlocks
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 
 
 def open_samples(
-    source: Any, like: ModelInputs, *, ignore: Sequence[str] = (), id: str | None = None, features: Path | None = None
+    source: Any,
+    like: ModelInputs,
+    *,
+    ignore: Sequence[str] = (),
+    id: str | None = None,
+    features: Path | None = None,
+    over: Map = map,
 ) -> SampleBlocks:
     """Open new samples for a trained model.
 
-    source      a path (a table, an array file, an image, a folder of images, a Hugging Face data set), a list of image
-                paths, an array, or a DataFrame
+    source      a path (a table, an array file, an image, a folder of images, a folder of shards, a Hugging Face data
+                set), a list of image paths, an array, or a DataFrame
     like        what the model takes
     ignore      columns of a table that are not read
     id          a column that identifies the samples
     features    an .npy file with one row per sample of the source, for a model that was trained with --features
+    over        calls a function for each shard of a folder
     """
     if features is not None:
         return _with_features(_existing(Path(source)), Path(features), like, ignore, id)
     if isinstance(source, str | Path):
-        return _open_path(Path(source), like, ignore, id)
+        path, open_file = Path(source), partial(_open_path, like=like, ignore=tuple(ignore), id=id)
+        shards = shards_of(path, like)
+        return ShardBlocks(path, shards, open_file, id=id, over=over) if shards else open_file(path)
     if isinstance(source, Sequence) and len(source) == 0:
         raise ValueError("there are no samples to predict; give at least one")
     if isinstance(source, Sequence) and all(isinstance(path, str | Path) for path in source):
@@ -66,6 +78,20 @@ def blocks_of(data: PartlyLabeled, rows: npt.NDArray[np.integer], like: ModelInp
     )
 
 
+def shards_of(source: Path, like: ModelInputs) -> list[Path]:
+    """Return the files of a folder of shards for this model; none if the source is something else.
+
+    A model of images takes a folder that contains images as a folder of images, even if there are arrays beside them.
+    """
+    if not source.is_dir() or _is_huggingface(source):
+        return []
+    found = shards_in(source, ARRAY_SHARDS if like.encoder is None else (*TABLE_SHARDS, *ARRAY_SHARDS))
+    if found and like.image_shape is not None:
+        has_csv = any(path.suffix.lower() == ".csv" for path in source.iterdir())
+        return [] if has_csv or images_under(source) else found
+    return found
+
+
 def _open_path(source: Path, like: ModelInputs, ignore: Sequence[str], id: str | None) -> SampleBlocks:
     suffix = _existing(source).suffix.lower()
     if _is_huggingface(source):
@@ -80,7 +106,7 @@ def _open_path(source: Path, like: ModelInputs, ignore: Sequence[str], id: str |
     if like.image_shape is not None:
         kinds = "a folder of images, an image, a CSV file that lists images, or an .npy or .npz file"
     elif like.encoder is not None:
-        kinds = f"a table ({', '.join(TABLE_SUFFIXES)})"
+        kinds = f"a table ({', '.join(TABLE_SUFFIXES)}), or a folder of such files"
     raise ValueError(f"{source} is no data for this model, which takes {like.in_words}; give {kinds}")
 
 

@@ -34,13 +34,17 @@ class Part:
 class TableSource(Protocol):
     """A table that is read part by part."""
 
+    can_start_anywhere: bool  # whether `parts(first_row)` starts without reading the rows before it
     where: str  # messages begin with it
     names: list[str]  # of all columns
     num_rows: int
     notes: list[str]
 
-    def parts(self, *, use_arrow: bool = True) -> Iterator[Part]:
-        """Yield all rows. `use_arrow` decides whether pyarrow may read a CSV file; it may raise `CannotRead`."""
+    def parts(self, first_row: int = 0, *, use_arrow: bool = True) -> Iterator[Part]:
+        """Yield all rows. Only the cells of parts that reach beyond the row `first_row` can be converted.
+
+        `use_arrow` decides whether pyarrow may read a CSV file; it may raise `CannotRead`.
+        """
 
     def row_names(self, numbers: npt.NDArray[np.int64]) -> RowNames:
         """Return how messages and result files call the rows with these numbers, counted from 1."""
@@ -69,6 +73,8 @@ class CsvSource:
     `num_rows` includes the rows in which every cell is empty, until they are read and left out.
     """
 
+    can_start_anywhere = False
+
     def __init__(
         self, path: Path, needed: Sequence[str], as_text: Sequence[str] = (), progress: OnProgress | None = None
     ) -> None:
@@ -81,7 +87,7 @@ class CsvSource:
         # A spreadsheet shows no lines, so a line number would point to a wrong row after a cell with a line break.
         self.one_line_each = self.layout.num_lines == self.num_rows + 1
 
-    def parts(self, *, use_arrow: bool = True) -> Iterator[Part]:
+    def parts(self, first_row: int = 0, *, use_arrow: bool = True) -> Iterator[Part]:
         with_arrow = use_arrow and csv_columns.USE_ARROW and csv_arrow.can_read(self.layout)
         read, num_read, self.num_rows = csv_arrow.arrow_blocks if with_arrow else csv_blocks, 0, self.num_rows_of_file
         for block in read(self.layout, self.progress):
@@ -107,7 +113,9 @@ class CsvSource:
 
 
 class ParquetSource:
-    """A parquet file."""
+    """A parquet file. Its row groups before the first row are not read."""
+
+    can_start_anywhere = True
 
     def __init__(self, path: Path, needed: Sequence[str]) -> None:
         self.path, self.where, self.notes = path, str(path), list[str]()
@@ -117,10 +125,17 @@ class ParquetSource:
             raise ValueError(f"{path} has no rows; give at least one row")
         self.needed = needed
 
-    def parts(self, *, use_arrow: bool = True) -> Iterator[Part]:
-        table_of, num_read = import_module("pyarrow").Table.from_batches, 0
+    def parts(self, first_row: int = 0, *, use_arrow: bool = True) -> Iterator[Part]:
+        table_of = import_module("pyarrow").Table.from_batches
         with reading_parquet(self.path) as file:
-            for batch in file.iter_batches(ROWS_PER_PART, columns=list(self.needed)):
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            ends = np.cumsum([0, *sizes])
+            first_group = int(np.searchsorted(ends[1:], first_row, side="right"))
+            num_read = int(ends[first_group])
+            if num_read:
+                yield Part(num_read, _not_read)
+            groups = list(range(first_group, len(sizes)))
+            for batch in file.iter_batches(ROWS_PER_PART, row_groups=groups, columns=list(self.needed)):
                 yield Part(batch.num_rows, partial(_columns, partial(table_of, [batch]), self, num_read))
                 num_read += batch.num_rows
 
@@ -134,6 +149,7 @@ class ParquetSource:
 class FrameSource:
     """A DataFrame of pandas or polars, an Arrow table, or a dict of columns."""
 
+    can_start_anywhere = True
     where = "the table"
 
     def __init__(self, frame: Any, needed: Sequence[str]) -> None:
@@ -145,7 +161,7 @@ class FrameSource:
         self.names, self.num_rows, self.notes = list(columns), sizes.pop(), list[str]()
         self.columns = {name: column for name, column in columns.items() if name in needed}
 
-    def parts(self, *, use_arrow: bool = True) -> Iterator[Part]:
+    def parts(self, first_row: int = 0, *, use_arrow: bool = True) -> Iterator[Part]:
         for start in range(0, self.num_rows, ROWS_PER_PART):
             stop = min(start + ROWS_PER_PART, self.num_rows)
             yield Part(stop - start, partial(_columns, partial(self._rows, start, stop), self, start))
@@ -158,6 +174,10 @@ class FrameSource:
 
     def _rows(self, start: int, stop: int) -> dict[str, Any]:
         return {name: getattr(column, "iloc", column)[start:stop] for name, column in self.columns.items()}
+
+
+def _not_read() -> Columns:
+    raise AssertionError("these rows are before the first row and were not read")
 
 
 def _columns(frame: Callable[[], Any], source: TableSource, num_before: int) -> Columns:

@@ -13,7 +13,7 @@ from mnar.datasets.user_files.columns import Columns
 from mnar.datasets.user_files.csv_arrow import CannotRead
 from mnar.datasets.user_files.label_values import label_names
 from mnar.datasets.user_files.model_inputs import ModelInputs
-from mnar.datasets.user_files.sample_blocks.blocks import ROWS_PER_BLOCK, SampleBlock
+from mnar.datasets.user_files.sample_blocks.blocks import ROWS_PER_BLOCK, Blocks, SampleBlock
 from mnar.datasets.user_files.sample_blocks.table_sources import Part, open_table
 from mnar.datasets.user_files.table import columns_of_schema
 from mnar.types import OnProgress
@@ -48,6 +48,7 @@ class TableBlocks:
         texts = [*self.schema.categorical_names, *([] if id is None else [id])]
         needed = list(dict.fromkeys([*self.schema.numeric_names, *texts]))
         self.source = open_table(source, needed, texts, progress)
+        self.can_start_anywhere = self.source.can_start_anywhere
         where, names = self.source.where, self.source.names
         Columns(where, dict.fromkeys(names, ()), (), ()).require(needed)
         not_noted = {*needed, *ignore, *label_names(names)}
@@ -57,29 +58,34 @@ class TableBlocks:
         self.notes = list(self.first_notes)
         self.num_rows: int | None = self.source.num_rows
 
-    def blocks(self, first_row: int = 0) -> Iterator[SampleBlock]:
+    def blocks(self, first_row: int = 0) -> Blocks:
         counts = _Counts(self.schema.categorical_names)
-        for rows in self._rows(first_row, counts):
-            counts.add(rows)
+        notes_of_source: list[str] = []
+        try:
+            for rows in self._rows(first_row, counts):
+                counts.add(rows)
+                self.num_rows = self.source.num_rows
+                yield SampleBlock(rows.x, self.source.row_names(rows.numbers), rows.numbers, rows.ids)
             self.num_rows = self.source.num_rows
-            yield SampleBlock(rows.x, self.source.row_names(rows.numbers), rows.numbers, rows.ids)
-        notes = [*self.source.notes_at_end(), *counts.notes(self.source.where, self.encoder.had_others)]
-        self.notes[:] = [*self.first_notes, *notes]
+            notes_of_source = self.source.notes_at_end()
+        finally:  # also if the caller takes only some of the blocks
+            notes_of_cells = counts.notes(self.source.where, self.encoder.had_others)
+            self.notes[:] = [*self.first_notes, *notes_of_source, *notes_of_cells]
 
-    def sample(self, most: int) -> npt.NDArray[np.float32]:
-        every = -(-self.source.num_rows // most)  # the quotient is rounded up
-        parts = [block.x[-number * ROWS_PER_BLOCK % every :: every] for number, block in enumerate(self.blocks())]
-        return np.concatenate(parts)
+    def every_nth(self, every: int, first: int = 0) -> npt.NDArray[np.float32]:
+        starts_and_blocks = ((number * ROWS_PER_BLOCK, block) for number, block in enumerate(self.blocks()))
+        return np.concatenate([block.x[(first - start) % every :: every] for start, block in starts_and_blocks])
 
     def _rows(self, first_row: int, counts: _Counts) -> Iterator[_Rows]:
         """Yield the rows of each block. If pyarrow cannot go on, the csv module continues with the next block."""
         num_given = 0
         try:
-            for rows in self._encoded(self.source.parts(), first_row, counts):
+            for rows in self._encoded(self.source.parts(first_row), first_row, counts):
                 yield rows
                 num_given += len(rows.x)
         except CannotRead:
-            yield from self._encoded(self.source.parts(use_arrow=False), first_row + num_given, counts)
+            first_row += num_given
+            yield from self._encoded(self.source.parts(first_row, use_arrow=False), first_row, counts)
 
     def _encoded(self, parts: Iterator[Part], first_row: int, counts: _Counts) -> Iterator[_Rows]:
         """Yield the rows from `first_row` on, in blocks. Parts before this row are not converted."""
