@@ -99,6 +99,10 @@ def test_an_entry_that_is_missing_or_of_another_kind_is_an_error_that_names_file
         ('{"test": {"accuracy": 0.5, "geometric_mean": 0.5}}', "step is missing"),
         ('{"step": 3}', "test is missing"),
         ('{"step": 3, "test": {"accuracy": 0.5}}', "test.geometric_mean is missing"),
+        (
+            '{"step": 3, "test": {"accuracy": 0.5, "geometric_mean": 0.5, "recall": [0.5, "x"]}}',
+            "an item of test.recall is 'x'",
+        ),
     ],
 )
 def test_a_line_that_is_no_evaluation_is_an_error_that_names_it(tmp_path: Path, line: str, said: str) -> None:
