@@ -284,7 +284,7 @@ def _signature(make: Callable[..., Any]) -> inspect.Signature:
 def _refuse_unknown(given: Mapping[str, Any], known: list[str], what: str) -> None:
     for name in given:
         if name not in known:
-            remedy = f"choose from {sorted(known)}" if known else "this part has no options"
+            remedy = f"choose from {sorted(known)}" if known else "this part has no options; leave the option out"
             raise ValueError(f"unknown {what}: {shown(name)}; {remedy}")
 
 

@@ -47,7 +47,7 @@ def test_a_schedule_is_refused_with_own_data_and_when_a_run_is_resumed(mnar: Mna
     ("stages", "message"),
     [
         ("[0.5, 1, 1, 1, 1, 1, 1]", "train.batch_stages has 7 stages, but train.iterations is 6"),
-        ("[0, 1]", "train.batch_stages has the factor 0; a factor must be larger than 0 and at most 1"),
+        ("[0, 1]", "train.batch_stages is [0, 1]; expected a list of numbers from 1e-06 to 1"),
         ("0.5", "train.batch_stages is 0.5; expected"),
     ],
 )

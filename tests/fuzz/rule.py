@@ -19,9 +19,10 @@ MOST_ALLOCATED = 4 * MEMORY  # bytes; libraries reserve more memory than they us
 REFUSED = 1  # the exit code of a command that printed an error message
 # A message of this project says what is wrong, and then in the imperative what to do.
 VERBS = (
-    "add|call|change|check|choose|close|continue|correct|create|declare|draw|expected|export|fill|finish|free|give|"
-    "install|keep|label|leave|let|list|lower|make|move|name|pass|put|reduce|remove|rename|repeat|replace|request|resize|"
-    "restore|run|save|scale|see|set|shorten|split|start|take|train|try|use|wait|write"
+    "add|ask|call|change|check|choose|close|continue|copy|correct|create|cut|declare|draw|expected|export|fill|finish|"
+    "free|give|import|install|keep|label|leave|let|list|look|lower|make|move|name|number|pass|put|reduce|remove|rename|"
+    "repeat|replace|request|resize|restore|run|save|scale|see|set|shorten|show|split|start|store|take|train|try|undo|"
+    "use|wait|write"
 )
 REMEDY = re.compile(rf"(?:[;:,.?(]|\bor|\band|\bthen) (?:{VERBS})\b", re.IGNORECASE)
 PLACE = re.compile(r'^  File "(.*)", line (\d+)', re.MULTILINE)
