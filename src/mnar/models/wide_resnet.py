@@ -47,7 +47,7 @@ class WideResNet(Classifier):
     ) -> None:
         blocks_per_stage, rest = divmod(depth - 4, 6)
         if blocks_per_stage < 1 or rest:
-            raise ValueError(f"depth is {depth}; it must be 6n + 4 with n >= 1, e.g. 10, 16, 22, 28 or 40")
+            raise ValueError(f"depth is {depth}; it must be 6n + 4 with n >= 1. Choose e.g. 10, 16, 22, 28 or 40")
         super().__init__(64 * width, num_classes)
         nn.init.zeros_(self.head.bias)
 

@@ -163,8 +163,9 @@ def test_huge_numbers_are_standardised_as_small_ones_without_overflow(scale: flo
     np.testing.assert_allclose(encoded, expected, atol=1e-5)
 
 
-def test_numbers_at_both_ends_of_float64_are_finite_and_clipped() -> None:
-    rows = Table.of_numbers(np.array([[1.7e308], [-1.7e308], *[[0.0]] * 300]))
+@pytest.mark.parametrize("largest", [1.7e308, np.finfo(np.float64).max])
+def test_numbers_at_both_ends_of_float64_are_finite_and_clipped(largest: float) -> None:
+    rows = Table.of_numbers(np.array([[largest], [-largest], *[[0.0]] * 300]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encoded = TableEncoder.fit(rows).transform(rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from math import ceil, floor, log2
+from math import ceil, frexp
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,7 @@ def _mean_and_std(values: npt.NDArray[np.float64]) -> tuple[float, float]:
         return 0.0, 1.0
     # The sum of the squares of numbers beyond 1e100 could overflow. A power of two scales without rounding.
     largest = float(np.abs(values).max())
-    scale = 2.0 ** floor(log2(largest)) if largest > LARGE_NUMBER else 1.0
+    scale = 2.0 ** (frexp(largest)[1] - 1) if largest > LARGE_NUMBER else 1.0
     scaled = values / scale if scale > 1 else values
     return float(scaled.mean()) * scale, float(scaled.std()) * scale or 1.0
 
