@@ -7,6 +7,7 @@
     python benchmarks/step_time.py --methods fixmatch+prg fixmatch+prg:learner.weak_gradient=false
     python benchmarks/step_time.py --set engine.fused=false       # torch.compile's batch-norm kernels instead of ours
     python benchmarks/step_time.py --device cpu --steps 3 --dataset digits
+    torchrun --standalone --nproc-per-node=1 benchmarks/step_time.py                   # what the process group costs
 
 Images are random bytes, because the time of a step does not depend on the content of the images.
 """
@@ -33,6 +34,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mnar.recipes import configure  # noqa: E402
+from mnar.run import processes  # noqa: E402
 from mnar.run.assemble import load_data, make_split, make_trainer  # noqa: E402
 from mnar.training.trainer import Trainer  # noqa: E402
 from mnar.types import DataSet, Rows, Samples  # noqa: E402
@@ -226,4 +228,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with processes.joined():
+        main()
