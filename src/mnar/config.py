@@ -140,7 +140,7 @@ class RunConfig:
 
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:
-        sections = _read_yaml(text, "the configuration")
+        sections = _read_option(text, "the configuration")
         if not isinstance(sections, dict):
             raise ValueError("the configuration is not a YAML mapping of sections")
         try:
@@ -181,7 +181,7 @@ def parse_setting(setting: str) -> tuple[str, str, Any]:
     sections = [*TABLES, *SECTIONS]
     if section not in sections:
         raise ValueError(f"unknown section {shown(section)} in --set {shown(setting)}; choose from {sections}")
-    return section, option, _read_yaml(value, f"the value in --set {shown(setting)}")
+    return section, option, _read_option(value, f"the value in --set {shown(setting)}")
 
 
 def settings_of(sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,12 +288,21 @@ def _refuse_unknown(given: Mapping[str, Any], known: list[str], what: str) -> No
             raise ValueError(f"unknown {what}: {shown(name)}; {remedy}")
 
 
-def _read_yaml(text: str, what: str) -> Any:
+def read_yaml(text: str) -> Any:
+    """Return the content of a YAML text."""
     try:
         return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML ({' '.join(str(error).split())[:300]})") from error
     except Exception as error:  # PyYAML raises many types of exception for a text such as "!!bool x" or "[[[[..."
-        problem = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ValueError(f"{what} is not YAML ({problem}); correct the text") from error
+        raise ValueError("not YAML (a value does not fit its tag, or brackets are nested too deeply)") from error
+
+
+def _read_option(text: str, what: str) -> Any:
+    try:
+        return read_yaml(text)
+    except ValueError as error:
+        raise ValueError(f"{what} is {error}; correct the text") from error
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

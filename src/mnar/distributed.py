@@ -112,11 +112,22 @@ def average(tensors: Iterable[Tensor]) -> None:
     for tensor in tensors:
         by_dtype[tensor.dtype].append(tensor)
     for group in by_dtype.values():
-        flat = torch.cat([tensor.reshape(-1) for tensor in group])
+        views = [_in_memory_order(tensor) for tensor in group]
+        flat = torch.cat([view.reshape(-1) for view in views])
         _with_all_processes(dist.all_reduce, flat)
         flat /= world_size()
-        parts = flat.split([tensor.numel() for tensor in group])
-        torch._foreach_copy_(group, [part.view(tensor.shape) for part, tensor in zip(parts, group, strict=True)])
+        parts = flat.split([view.numel() for view in views])
+        torch._foreach_copy_(views, [part.view(view.shape) for part, view in zip(parts, views, strict=True)])
+
+
+def _in_memory_order(tensor: Tensor) -> Tensor:
+    """Return a view whose last dimension is the closest in memory.
+
+    Weights of convolutions are stored in channels-last order on a GPU. In the order of memory they are copied all at
+    once; otherwise each of them needs a kernel of its own to be flattened and one to be written back.
+    """
+    strides = tensor.stride()
+    return tensor.permute(sorted(range(tensor.dim()), key=lambda dimension: -strides[dimension]))
 
 
 def own_rows(whole: Tensor) -> Tensor:

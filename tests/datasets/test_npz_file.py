@@ -161,6 +161,14 @@ def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
     assert "the same name" in refusal(tmp_path / "own.npz")
 
 
+@pytest.mark.parametrize("number", [0xD800, 0xDFFF, 0x110000, 0xFFFFFFFF])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_text_with_a_number_that_is_no_character_is_refused(tmp_path: Path, number: int, order: str) -> None:
+    names = np.array([97, 0x10FFFF, 98, number], f"{order}u4").view(f"{order}U2")
+    path = archive(tmp_path / "own.npz", {"names.npy": npy(names)})
+    assert "names.npy: a text contains a number that is no character" in refusal(path)
+
+
 def test_members_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "own.npz", {"x.npy": npy(X), "y.npy": npy(X)})
     content = bytearray(path.read_bytes())

@@ -25,7 +25,7 @@ from tests.fuzz.checkpoint_file import CheckpointFile
 from tests.fuzz.csv_table import CsvTable
 from tests.fuzz.image_folder import ImageFolder
 from tests.fuzz.npz_file import NpzFile
-from tests.fuzz.reader import Reader, draw_no_report
+from tests.fuzz.reader import Reader, draw_no_report, fit_quick_members
 from tests.fuzz.rule import Judgement, Verdict, judge, kind_of, limit_this_process
 from tests.fuzz.run_files import RunFiles
 from tests.fuzz.yaml_options import ConfigFile, Settings
@@ -63,6 +63,7 @@ def try_input(reader: Reader, seed: int, folder: Path) -> tuple[Judgement, list[
     is_whole = rng.random() < SHARE_OF_WHOLE_COMMANDS
 
     def before() -> None:
+        fit_quick_members()
         (draw_no_report if is_whole else reader.stop_early)()
         limit_this_process()
 

@@ -367,7 +367,9 @@ def test_a_folder_that_contains_a_run_or_is_in_use_is_refused(source: Path, fini
         resume_portfolio_run(finished, Watching())
 
 
-@pytest.mark.parametrize("content", ["", "- 1", "source: x\nsauce: y", "{", "source: x\nminutes: -1", "[" * 5000])
+@pytest.mark.parametrize(
+    "content", ["", "- 1", "source: x\nsauce: y", "{", "source: x\nminutes: -1", "[" * 5000, "source: !!timestamp x"]
+)
 def test_damaged_options_are_refused_with_the_name_of_the_file(finished: Path, content: str) -> None:
     (finished / "portfolio.yaml").write_text(content)
     with pytest.raises(ValueError, match=r"portfolio\.yaml is damaged \(.*\); restore the file, or start a new run"):

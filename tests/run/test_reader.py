@@ -39,6 +39,14 @@ def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path: P
         read_run(folder)
 
 
+@pytest.mark.parametrize("text", ["learner: {", "learner: !!timestamp x"])
+def test_a_configuration_that_is_not_yaml_is_an_error_that_names_the_file(tmp_path: Path, text: str) -> None:
+    folder = write_run(tmp_path / "run", num_evaluations=3)
+    (folder / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.yaml is damaged: not YAML \(.*\); restore it"):
+        read_run(folder)
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "split.json", "environment.json", "metrics.jsonl"])
 @pytest.mark.parametrize("content", [None, ""])
 def test_a_missing_or_empty_file_is_an_error_that_names_file_and_folder(

@@ -21,6 +21,7 @@ SMALL_ARRAYS, MOST_EXPANSION = 2**28, 100
 MOST_ARRAYS = 10_000
 ENCRYPTED, PATCHED = 0x1, 0x20  # flags of a member of an archive
 HEADER_OF_MEMBER = 30  # the bytes before the name of a member
+LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)  # numbers of characters; surrogates cannot be written to a file
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -84,6 +85,7 @@ def _array_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[
             _check_header(stream, member.file_size)
         with archive.open(member) as stream:
             array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        _check_texts(array)
     except Exception as error:
         raise ValueError(f"{member.filename}: {_problem(error)}") from error
     return array
@@ -104,6 +106,16 @@ def _check_header(stream: IO[bytes], size: int) -> None:
     claimed = stream.tell() + count * dtype.itemsize
     if claimed != size:
         raise ValueError(f"an array of shape {shape} and type {dtype} needs {claimed:,} bytes, but there are {size:,}")
+
+
+def _check_texts(array: npt.NDArray[Any]) -> None:
+    """Refuse texts with numbers that are no characters. NumPy would make invalid texts of them."""
+    if array.dtype.kind != "U":
+        return
+    characters = np.frombuffer(array.astype(array.dtype.newbyteorder("="), order="C").tobytes(), np.uint32)
+    first, last = SURROGATES
+    if np.any((characters > LAST_CHARACTER) | ((characters >= first) & (characters <= last))):
+        raise ValueError("a text contains a number that is no character")
 
 
 def _problem(error: Exception) -> str:

@@ -24,6 +24,7 @@ import torch
 import yaml
 
 from mnar.atomic_write import from_json, write_atomically
+from mnar.config import read_yaml
 from mnar.datasets.npz_file import read_npz
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import UNLABELED, read_data
@@ -165,10 +166,10 @@ def read_portfolio_config(folder: Path) -> PortfolioConfig:
     """Read and check portfolio.yaml."""
     path = folder / PORTFOLIO
     try:
-        stored = yaml.safe_load(path.read_text())
+        stored = read_yaml(path.read_text())
         check_options(stored)
         return PortfolioConfig(**stored)
-    except (TypeError, ValueError, yaml.YAMLError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({in_one_line(error)}); restore the file, or start a new run") from error
 
 

@@ -21,12 +21,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-import yaml
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from mnar.atomic_write import Changed, from_json, sealed, unsealed, write_atomically
-from mnar.config import RunConfig, with_current_names
+from mnar.config import RunConfig, read_yaml, with_current_names
 from mnar.run.file_checks import check_config, check_environment, check_split, damaged, remedy
 from mnar.run.file_names import (
     CHOICE,
@@ -117,9 +116,10 @@ class RunFolder:
     def sections(self) -> dict[str, Any]:
         """config.yaml without a check of the option names, so that reports can read runs of other versions."""
         path = self.path / CONFIG
+        text = self._text(path)
         try:
-            sections = yaml.safe_load(self._text(path))
-        except yaml.YAMLError as error:
+            sections = read_yaml(text)
+        except ValueError as error:
             raise damaged(path, error) from error
         if isinstance(sections, dict):
             sections = with_current_names(sections)

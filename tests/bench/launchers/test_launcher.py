@@ -236,7 +236,7 @@ def test_a_signal_to_the_supervisor_saves_the_run_and_the_next_supervisor_finish
         ("local", ["num_gpus=1"], "--launcher-option num_gpus=1 is not for local processes"),
         ("ray", ["num_gpus"], "--launcher-option num_gpus is not NAME=VALUE"),
         ("ray", ["=1"], "--launcher-option =1 is not NAME=VALUE"),
-        ("ray", ["address=[1"], "the value cannot be read"),
+        ("ray", ["address=[1"], "the value is not YAML"),
     ],
 )
 def test_a_wrong_launcher_option_is_an_error_that_names_it(name: str, options: list[str], message: str) -> None:

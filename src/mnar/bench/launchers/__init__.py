@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-import yaml
-
 from mnar.bench.launchers.launcher import Launcher
+from mnar.config import read_yaml
 
 LAUNCHERS = ("local", "ray", "slurm")
 PACKAGES = {"ray": "ray", "slurm": "submitit"}
@@ -69,7 +68,7 @@ def _parse(options: Sequence[str]) -> dict[str, Any]:
         if not name or not equals:
             raise ValueError(f"--launcher-option {option} is not NAME=VALUE; write e.g. --launcher-option num_gpus=1")
         try:
-            values[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--launcher-option {option}: the value cannot be read; put it in quotes") from error
+            values[name] = read_yaml(value)
+        except ValueError as error:
+            raise ValueError(f"--launcher-option {option}: the value is {error}; put it in quotes") from error
     return values
