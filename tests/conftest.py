@@ -25,7 +25,7 @@ from tests.support.watching import Watching
 torch.set_num_threads(1)
 
 Configure = Callable[..., RunConfig]
-pytest_plugins = ["tests.bench.benches", "tests.trained.runs"]  # their fixtures
+pytest_plugins = ["tests.bench.benches", "tests.support.ray_cluster", "tests.trained.runs"]  # their fixtures
 
 
 @pytest.fixture(scope="session")

@@ -20,19 +20,9 @@ from mnar.trained.workers import make_workers
 from tests.support.command import run_here, start, wait_for
 from tests.trained.pools import array_pool, csv_pool, image_pool, parquet_pool
 
-ray = pytest.importorskip("ray", reason="needs pip install 'mnar[ray]'")
+pytest.importorskip("ray", reason="needs pip install 'mnar[ray]'")
 pytest.importorskip("pyarrow", reason="needs pip install 'mnar[ray]'")
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a Ray with two CPUs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-        yield context.address_info["address"]
-        ray.shutdown()
 
 
 def write_both(run: Path, source: Path, folder: Path, **options: Any) -> list[str]:

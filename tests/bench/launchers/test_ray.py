@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,8 @@ from tests.bench.benches import (
 )
 from tests.support.command import start, wait_for
 
-ray = pytest.importorskip("ray", reason="needs pip install 'mnar[ray]'")
+pytest.importorskip("ray", reason="needs pip install 'mnar[ray]'")
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a Ray with two CPUs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-        yield context.address_info["address"]
-        ray.shutdown()
 
 
 def launcher_of(*options: str) -> Any:
