@@ -78,6 +78,11 @@ def test_a_batch_of_equal_rows_that_is_all_of_the_history_becomes_the_target() -
     assert_close(aligned, torch.tensor([0.5, 0.3, 0.1, 0.1]).expand(5, -1), atol=1e-4, rtol=0)
 
 
+def test_a_target_of_tiny_numbers_has_their_ratios() -> None:
+    alignment = DistributionAlignment(make_task(), target=(1e-60, 2e-60, 3e-60, 4e-60))
+    assert_close(alignment.target, torch.tensor([0.1, 0.2, 0.3, 0.4]))
+
+
 def test_nothing_happens_where_target_and_running_prediction_agree() -> None:
     alignment = DistributionAlignment(make_task(), target="uniform")
     ((probs, index),) = random_batches(1)

@@ -435,6 +435,17 @@ def pseudo_label_scores_of(line: dict[str, Any]) -> dict[str, Any]:
     return {kind: line[kind] for kind in ("pseudo", "selection") if kind in line}
 
 
+def test_with_very_many_classes_no_matrices_are_kept(trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of()
+    for most_classes, is_kept in ((10, True), (9, False)):
+        monkeypatch.setattr("mnar.training.trainer.MOST_CLASSES_OF_A_MATRIX", most_classes)
+        trainer.loader.seek(0)
+        trainer.step()
+        line = trainer.evaluate(1, is_last=True)
+        assert ("matrices" in line) == is_kept
+        assert len(line["test"]["recall"]) == len(line["pseudo"]["share"]) == 10
+
+
 def test_matrices_are_kept_at_twenty_evaluations_and_the_last(trainer_of: MakeTrainer) -> None:
     trainer = trainer_of("train.eval_every=10", iterations=1005)
     evaluated = [*range(10, 1005, 10), 1005]

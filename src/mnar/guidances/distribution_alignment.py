@@ -112,5 +112,5 @@ def target_shares(target: str | tuple[float, ...], task: Task, *, option: str = 
             raise ValueError(
                 f"{option} has {len(target)} numbers, {shown(target)}; expected {k} positive numbers, one per class"
             )
-        shares = torch.tensor(target, dtype=torch.float32)
-    return shares / shares.sum()
+        shares = torch.tensor(target, dtype=torch.float64)  # float32 would round very small numbers to zero
+    return (shares / shares.sum()).float()

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayError
 
-import mnar
-from mnar.bench.launchers.ray_cluster import RayCluster, last_line
+from mnar.bench.launchers.ray_cluster import RayCluster
+from mnar.bench.launchers.ray_files import (
+    MOST_LOSSES,
+    WHAT_TO_DO,
+    check_shared_files,
+    errors_with_remedy,
+    go_to,
+    map_in_order,
+)
 from mnar.datasets.user_files.sample_blocks import ROWS_PER_BLOCK, SampleBlocks
 from mnar.datasets.user_files.sample_blocks.shards import ShardBlocks, shortened
 from mnar.own_data.network_predictor import NetworkPredictor
@@ -34,7 +39,6 @@ from mnar.trained.load import load
 from mnar.trained.model import TrainedModel
 
 BLOCKS_PER_PIECE = 4  # of a large file: enough work that opening the file again costs little
-MOST_LOSSES = 3  # of the worker of one piece; a piece that ends its worker each time must not be repeated for ever
 NEEDED_BY_RAY_DATA = ("pyarrow", "pandas")
 
 
@@ -63,22 +67,14 @@ class RayWorkers:
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # otherwise Ray warns about the actors of Ray Data
         with self.cluster.connected():
             paths = [model.run / MODEL, pool.source, *([] if pool.features is None else [pool.features])]
-            expected = {path: _size(path) for path in paths}
-            self.cluster.check_nodes(_look, _Expected(mnar.__version__, Path.cwd(), expected))
+            check_shared_files(self.cluster, paths, "the run and the pool")
             uses_device = isinstance(model.predictor, NetworkPredictor)
             self.resources = self.cluster.resources(self.device if uses_device else "cpu")
             self.num_places = self.cluster.num_places(self.resources, "a worker", "--device cpu")
             yield
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any], /) -> Iterable[Any]:
-        task = ray.remote(_call).options(num_cpus=1, max_retries=MOST_LOSSES)
-        directory = Path.cwd()
-        with _errors_with_remedy():
-            answers = ray.get([task.remote(function, item, directory) for item in items])
-        for _, problem in answers:
-            if problem is not None:
-                raise ValueError(problem)
-        return [result for result, _ in answers]
+        return map_in_order(self.cluster, function, items, resources={"num_cpus": 1})
 
     def labelled(
         self, model: TrainedModel, pool: Pool, samples: SampleBlocks, first_row: int, labeller: Labeller
@@ -90,7 +86,7 @@ class RayWorkers:
         attempts = ray.remote(_Attempts).options(num_cpus=0).remote(MOST_LOSSES)
         order = _Order(model.run, self.device, Path.cwd(), pool, shards, labeller, attempts)
         notes: list[str] = []
-        with _errors_with_remedy():
+        with errors_with_remedy():
             dataset = _quiet_ray_data().from_items([asdict(piece) for piece in pieces], override_num_blocks=len(pieces))
             answers = dataset.flat_map(
                 _Worker,
@@ -164,7 +160,7 @@ class _Worker:
     def _open(self) -> None:
         if self.model is not None:
             return
-        _go_to(self.order.directory)
+        go_to(self.order.directory)
         self.model = load(self.order.run, device=self.order.device)
         pool = self.order.pool
         self.shards = self.order.shards or [self.model.open(pool.source, id=pool.id, features=pool.features)]
@@ -172,9 +168,7 @@ class _Worker:
     def _lost(self, piece: _Piece) -> str:
         shard = f"shard {piece.shard + 1}" if self.order.shards else str(self.order.pool.source)
         return (
-            f"several workers were lost while they labelled {shard} from row {piece.first_row + 1:,} on, perhaps "
-            "because the memory was full; set more memory aside with --launcher-option memory_gb=…, or choose "
-            "--launcher local"
+            f"several workers were lost while they labelled {shard} from row {piece.first_row + 1:,} on, {WHAT_TO_DO}"
         )
 
     def _answers(self, piece: _Piece) -> Iterator[dict[str, Any]]:
@@ -197,14 +191,6 @@ def _answer(**values: Any) -> dict[str, Any]:
     return {"problem": "", "lines": b"", "num_rows": 0, "counts": [], "notes": []} | values
 
 
-class _Expected(NamedTuple):
-    """What every node must see."""
-
-    version: str
-    directory: Path
-    sizes: dict[Path, int]
-
-
 def _pieces(samples: SampleBlocks, first_row: int) -> Iterator[_Piece]:
     """Cut the samples from `first_row` on into pieces."""
     shards: Sequence[SampleBlocks] = samples.shards if isinstance(samples, ShardBlocks) else [samples]
@@ -219,56 +205,6 @@ def _pieces(samples: SampleBlocks, first_row: int) -> Iterator[_Piece]:
             yield from (_Piece(number, first, BLOCKS_PER_PIECE) for first in starts)
         elif start < shard.num_rows:
             yield _Piece(number, start, 0)
-
-
-def _call(function: Callable[[Any], Any], item: Any, directory: Path) -> tuple[Any, str | None]:
-    """Return the result and the problem: an error of bad data is no failure of the task."""
-    _go_to(directory)
-    try:
-        return function(item), None
-    except (ValueError, OSError) as error:
-        return None, str(error)
-
-
-def _go_to(directory: Path) -> None:
-    with suppress(OSError):  # without the directory, only absolute paths are found
-        os.chdir(directory)
-
-
-def _size(path: Path) -> int:
-    """Return the number of bytes of a file or of entries of a folder; -1 if there is neither."""
-    try:
-        return len(os.listdir(path)) if path.is_dir() else path.stat().st_size  # noqa: PTH208 - only names are needed
-    except OSError:
-        return -1
-
-
-def _look(expected: _Expected) -> Exception | None:
-    """Return an error if this node has another version of the package or sees other files."""
-    machine = platform.node()
-    if mnar.__version__ != expected.version:
-        return ValueError(
-            f"the worker on {machine} has mnar {mnar.__version__}, but the command was started with mnar "
-            f"{expected.version}; install the same version on all machines"
-        )
-    _go_to(expected.directory)
-    for path, size in expected.sizes.items():
-        if _size(path) != size:
-            return ValueError(
-                f"the worker on {machine} does not see {path} as this machine does; put the run and the pool on a file "
-                "system that all workers share, or choose --launcher local"
-            )
-    return None
-
-
-@contextmanager
-def _errors_with_remedy() -> Iterator[None]:
-    try:
-        yield
-    except RayError as error:
-        raise ValueError(
-            f"the Ray workers failed: {last_line(error)}. Repeat the command to go on, or choose --launcher local"
-        ) from error
 
 
 def _quiet_ray_data() -> Any:

@@ -35,6 +35,7 @@ from mnar.training.stages import part_end
 from mnar.types import DataSet, Selection
 
 NUM_SNAPSHOTS = 20  # evaluations that write matrices to metrics.jsonl; with 100 classes, more would make it large
+MOST_CLASSES_OF_A_MATRIX = 500  # above, 20 snapshots of three matrices would have more than 40 MB
 
 
 class Interrupted(RuntimeError):
@@ -292,7 +293,7 @@ class Trainer:
         if estimates := self.learner.guidance.estimates():
             line["guidance"] = {name: values.tolist() for name, values in estimates.items()}
         matrices |= self.learner.guidance.matrices()
-        if is_last or self._records_matrices(step):
+        if num_classes <= MOST_CLASSES_OF_A_MATRIX and (is_last or self._records_matrices(step)):
             line["matrices"] = {name: as_lists(matrix) for name, matrix in matrices.items()}
         self.meters.reset()
         return line
