@@ -209,11 +209,11 @@ def test_a_worker_that_sees_other_files_is_found_before_the_work(
     cluster: str, table_run: Path, table_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This process sees another size of the pool than the workers."""
-    from mnar.trained import ray_workers
+    from mnar.bench.launchers import ray_files
 
     _, shards = csv_pool(table_file, tmp_path)
-    size = ray_workers._size
-    monkeypatch.setattr(ray_workers, "_size", lambda path: size(path) + (path == shards))
+    size = ray_files._size
+    monkeypatch.setattr(ray_files, "_size", lambda path: size(path) + (path == shards))
     with pytest.raises(ValueError, match=r"does not see .*pool as this machine does; put the run and the pool on a"):
         predict_file(mnar.load(table_run), shards, tmp_path / "out.csv", workers=make_workers("ray", (), "auto"))
     assert not list(tmp_path.glob("out.csv*"))

@@ -2,7 +2,8 @@
 
 launcher.py        what every launcher can do, and a run that a worker trains
 worker.py          what happens on a worker: check the shared folder, then train as a local process does
-ray_cluster.py     connection to a Ray cluster and its options, for `mnar predict` and `mnar relabel`, too
+ray_cluster.py     connection to a Ray cluster and its options, for `mnar predict`, `relabel` and `cache`, too
+ray_files.py       work of a Ray cluster on files that all nodes see, for these three commands
 ray_tasks.py       `--launcher ray`
 slurm_jobs.py      `--launcher slurm`
 

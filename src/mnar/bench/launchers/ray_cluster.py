@@ -1,6 +1,6 @@
 """A Ray cluster: connect to the cluster, ask its nodes, and count how many workers it has room for.
 
-`mnar bench --launcher ray` and `mnar predict --launcher ray` use the same options and the same checks.
+All commands with `--launcher ray` use the same options and the same checks.
 """
 
 from __future__ import annotations
