@@ -14,7 +14,6 @@ SIGNIFICANT = 0.05  # a p-value below this level is evidence against labels miss
 MOVED = 0.05
 # Above this share, CADR loses: with the pool reversed, it is 4 to 10 points of balanced accuracy below SimPro.
 FAR = 0.55
-FEW_LABELS = 10  # fewer labels per class, on average, count as few
 
 LEARNER_FOR: dict[Kind, str] = {"table": "pseudo_label", "features": "pseudo_label", "images": "fixmatch"}
 
@@ -40,12 +39,11 @@ def recommend(
     if pool_shares is None:
         return Recommendation("supervised", "none", "every row has a label")
     moved, finding = _compare(num_labels, pool_shares, p_value)
-    labels_are_few = sum(num_labels) < FEW_LABELS * sum(n > 0 for n in num_labels)
-    guidance, why = _guidance(kind, moved, labels_are_few)
+    guidance, why = _guidance(kind, num_labels, moved)
     return Recommendation(LEARNER_FOR[kind], guidance, f"{finding}; {why}")
 
 
-def _guidance(kind: Kind, moved: float | None, labels_are_few: bool) -> tuple[str, str]:
+def _guidance(kind: Kind, num_labels: Sequence[int], moved: float | None) -> tuple[str, str]:
     """Return a guidance and the reason. The choice follows the measurements in docs/results.md.
 
     `moved` is the share of the pool that would have to change class: 0 if the pool seems alike, None if unknown.
@@ -53,8 +51,9 @@ def _guidance(kind: Kind, moved: float | None, labels_are_few: bool) -> tuple[st
     An alignment with the class distribution of the labels is never recommended: it gains little where the pool has the
     same class distribution, and does harm where it has not.
     """
-    is_far = moved is not None and moved > FAR
-    if is_far or (kind == "images" and not labels_are_few):
+    if kind == "images" and all(num_labels):  # prg_balanced needs the class shares of the labels
+        return "prg_balanced", "this guidance suits every class distribution of the pool that was tried with images"
+    if kind != "images" and moved is not None and moved > FAR:
         return "simpro", "this guidance uses the predictions for the pool, not the class distribution of the labels"
     guidance = "prg_last" if kind == "images" or moved == 0 else "cadr"
     return guidance, "this guidance assumes nothing about the class distribution of the pool"
