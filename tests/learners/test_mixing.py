@@ -81,7 +81,7 @@ def test_a_draw_is_repeated_from_the_saved_generator_state() -> None:
 def test_a_draw_runs_on_fake_tensors_so_nothing_reads_a_value_back() -> None:
     with FakeTensorMode():
         weight, order = draw_mixing(7, 0.75, CPU)
-        assert mix(torch.rand(7, 3, 4, 4), weight, order).shape == (7, 3, 4, 4)
+        assert mix([torch.rand(7, 3, 4, 4)], weight, order).shape == (7, 3, 4, 4)
 
 
 def test_mix_equals_the_literal_mixture_of_each_row() -> None:
@@ -89,10 +89,10 @@ def test_mix_equals_the_literal_mixture_of_each_row() -> None:
     rows, weight, order = torch.randn(6, 2, 3), torch.linspace(0.5, 1, 6), torch.tensor([2, 1, 5, 0, 3, 4])
     flat = rows.flatten(1).tolist()
     expected = [mixup(flat[i], flat[order[i]], weight[i].item()) for i in range(6)]
-    torch.testing.assert_close(mix(rows, weight, order).flatten(1), torch.tensor(expected))
+    torch.testing.assert_close(mix([rows[:2], rows[2:]], weight, order).flatten(1), torch.tensor(expected))
 
 
 def test_mix_keeps_images_channels_last() -> None:
     images = torch.randn(6, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    mixed = mix(images, *draw_mixing(6, 0.75, CPU))
+    mixed = mix([images], *draw_mixing(6, 0.75, CPU))
     assert mixed.is_contiguous(memory_format=torch.channels_last)

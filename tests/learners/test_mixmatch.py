@@ -91,7 +91,7 @@ def test_mixmatch_makes_a_forward_to_guess_and_one_of_the_whole_mixture(monkeypa
     guessed, trained = model.inputs
     assert torch.equal(guessed, weak_views(batch))
     pool = torch.cat([batch.x, weak_views(batch)])
-    torch.testing.assert_close(trained, mix(pool, torch.maximum(shares, 1 - shares), order))
+    torch.testing.assert_close(trained, mix([pool], torch.maximum(shares, 1 - shares), order))
 
 
 def test_batch_norm_remembers_the_mixture_and_nothing_of_the_guess(monkeypatch: pytest.MonkeyPatch) -> None:

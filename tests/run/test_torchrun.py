@@ -88,8 +88,8 @@ def folders_apart(rank: int) -> tuple[RunConfig, dict[str, Any]]:
     return tiny(), {"apart": True}
 
 
-def mixing(rank: int) -> tuple[RunConfig, dict[str, Any]]:
-    return tiny("learner.name=mixmatch"), {}
+def not_shared(rank: int) -> tuple[RunConfig, dict[str, Any]]:
+    return tiny("learner.name=ups", "model.dropout=0.3"), {}
 
 
 def in_generations(rank: int) -> tuple[RunConfig, dict[str, Any]]:
@@ -108,7 +108,7 @@ REFUSED = {
     other_data: r"process 0 and process 1 differ in data \(hash\): \w+ and \w+. Start",
     one_cannot_write: r"process 1 of 2 cannot start: .*exists and is not an empty folder; choose another --out",
     folders_apart: r"process 1 of 2 cannot start: .*do not share the run folder; choose --out on a file system that",
-    mixing: r"mixmatch mixes or compares the samples of a whole batch.* choose --learner from .*'fixmatch'",
+    not_shared: r"ups cannot share a batch with other processes; .* choose --learner from .*'fixmatch'",
     other_version: r"process 0 and process 1 differ in version of mnar: 0.0 and 1.0. Start .* the same versions",
     in_generations: r"fixmatch \+ crest trains in 6 generations, which several processes cannot do yet",
 }

@@ -23,7 +23,6 @@ from tests.support.traffic import counted_traffic
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
 SHARED = "shard_bank"
-EMBEDDING = 128  # of SimMatch; that of CoMatch has 64 numbers
 SMALL_PARTS = 64  # bytes of counters and other single numbers, which the tables leave out
 
 
@@ -64,6 +63,11 @@ def written(num_bytes: float) -> str:
     return f"{num_bytes / 10**exponent:.3g} {({0: 'B', 3: 'kB', 6: 'MB', 9: 'GB', 12: 'TB'})[exponent]}"
 
 
+def embedding_of(name: str) -> int:
+    """The length of the embeddings of SimMatch or CoMatch."""
+    return 64 if name == "comatch" else 128
+
+
 # Memory
 
 
@@ -76,7 +80,7 @@ def state_of(name: str, *, N: int, k: int, L: int, n: int, m: int) -> int:
 @pytest.mark.parametrize("name", [*GUIDANCES, *LEARNERS])
 def test_the_formula_of_a_method_gives_the_bytes_of_its_buffers_in_two_sizes(name: str) -> None:
     formula, figure = table("Memory")[name]
-    d = 64 if name == "comatch" else EMBEDDING
+    d = embedding_of(name)
     for sizes in ({"N": 500, "k": 5, "L": 20, "n": 32, "m": 8}, {"N": 3000, "k": 40, "L": 160, "n": 48, "m": 16}):
         assert value_of(formula, W=1, d=d, **sizes) == pytest.approx(state_of(name, **sizes), abs=SMALL_PARTS)
     large = value_of(formula, N=1e8, k=1e4, L=1e5, W=1, n=448, m=64, d=d)
@@ -111,6 +115,9 @@ METHODS = {
     "flexmatch": ("learner.name=flexmatch", "guidance.name=none"),
     "acr": ("learner.name=acr", "guidance.name=none"),
     "simmatch": ("learner.name=simmatch", "guidance.name=none"),
+    "comatch": ("learner.name=comatch", "guidance.name=none"),
+    "mixmatch": ("learner.name=mixmatch", "guidance.name=none"),
+    "remixmatch": ("learner.name=remixmatch", "guidance.name=none"),
 }
 
 
@@ -139,10 +146,11 @@ def exchanged() -> dict[str, dict[str, Any]]:
 def test_two_processes_send_and_hold_what_the_tables_say(tmp_path: Path) -> None:
     traffic, memory = table("Traffic"), table("Memory")
     assert traffic.keys() == METHODS.keys()
-    sizes = {"W": 2, "n": 16, "m": 8, "k": 10, "d": EMBEDDING}
+    sizes = {"W": 2, "n": 16, "m": 8, "k": 10, "D": 64}  # images of 8 x 8 pixels
     for results in in_processes(2, tmp_path / "two", exchanged):
         for name, (formula, figure) in traffic.items():
-            assert results[name]["sent"] == value_of(formula, **sizes), name
+            expected = value_of(formula, d=embedding_of(name), **sizes)
+            assert results[name]["sent"] == expected, name
             assert f"{results[name]['sent']:,}" == figure
         for name in ("prg", SHARED):
             expected = value_of(memory[name][0], N=results[name]["N"], **sizes)

@@ -48,7 +48,6 @@ from mnar.types import Batch, Step, Task
 class CoMatch(Learner):
     paper = "Li et al., ICCV 2021"
     views = ("weak", "strong", "strong2")
-    can_share_batches = False
     hooks = Learner.hooks | {"supervised", "threshold", "pool_logits"}
     default_guidance: ClassVar[Mapping[str, Any]] = {
         "name": "distribution_alignment",
@@ -118,8 +117,9 @@ class CoMatch(Learner):
 
         # The softmax of these logits is W^z. The gradient flows through both strong views, as in the published code for
         # CIFAR.
-        logits_graph = z_strong / self.temperature @ z_strong2.T
-        contrastive = F.cross_entropy(logits_graph, self._graph(smoothed))  # L_u^ctr
+        logits_graph = z_strong / self.temperature @ distributed.gather_with_gradient(z_strong2).T
+        graph = distributed.own_rows(self._graph(distributed.gather(smoothed)))
+        contrastive = F.cross_entropy(logits_graph, graph)  # L_u^ctr
         loss = labeled + self.unlabeled_weight * unlabeled + self.contrastive_weight * contrastive
         logs = {
             "loss/labeled": labeled.detach(),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from mnar import distributed
 
 
 def sharpen(probs: Tensor, temperature: float) -> Tensor:
@@ -29,9 +33,19 @@ def draw_mixing(num_rows: int, alpha: float, device: torch.device) -> tuple[Tens
     return weight, torch.rand(num_rows, device=device).argsort()
 
 
-def mix(rows: Tensor, weight: Tensor, order: Tensor) -> Tensor:
-    """Return weight * rows + (1 - weight) * rows[order], where each row has its own weight.
+def mix(parts: Sequence[Tensor], weight: Tensor, order: Tensor) -> Tensor:
+    """Return weight * rows + (1 - weight) * pool[order], where each row has its own weight.
 
-    The rows may be images or targets.
+    parts            images or targets, e.g. the labelled ones and those of each view; their concatenation are the rows
+    weight, order    drawn for the rows of the pool, i.e. of the first part of all processes, then of the second part of
+                     all processes, and so on; with one process the rows are the pool
     """
-    return rows[order].lerp(rows, weight.view(-1, *[1] * (rows.ndim - 1)))
+    rows = torch.cat(list(parts))
+    pool = rows
+    if distributed.world_size() > 1:
+        gathered = [distributed.gather(part) for part in parts]
+        pool, sizes = torch.cat(gathered), [len(part) for part in gathered]
+        weight, order = (
+            torch.cat([distributed.own_rows(drawn) for drawn in of_pool.split(sizes)]) for of_pool in (weight, order)
+        )
+    return pool[order].lerp(rows, weight.view(-1, *[1] * (rows.ndim - 1)))

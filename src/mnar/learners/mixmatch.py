@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.learners.learner import Learner
 from mnar.learners.mixing import draw_mixing, mix, sharpen
@@ -33,7 +34,6 @@ from mnar.types import Batch, Step, Task
 class MixMatch(Learner):
     paper = "Berthelot et al., NeurIPS 2019"
     views = ("weak", "weak2")
-    can_share_batches = False
     unlabeled_ratio = 1
 
     @checked_options
@@ -52,22 +52,21 @@ class MixMatch(Learner):
         self.unlabeled_weight, self.ramp = unlabeled_weight, ramp
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
-        weak = torch.cat([batch.u["weak"], batch.u["weak2"]])
+        weak = [batch.u[view] for view in self.views]
         with torch.no_grad(), statistics_kept(model):
-            probs_of_views = model(weak).float().softmax(1).chunk(2)
+            probs_of_views = model(torch.cat(weak)).float().softmax(1).chunk(2)
         probs = (probs_of_views[0] + probs_of_views[1]) / 2  # Eq. 6
         rectified = self.guidance(probs, batch.u_index)
         guess = sharpen(rectified, self.temperature)  # Eq. 7
         label = guess.argmax(1)
         self.note_pseudo_labels(label, torch.ones_like(label, dtype=torch.bool))
 
-        pool = torch.cat([batch.x, weak])
-        targets = torch.cat([F.one_hot(batch.y, self.task.num_classes).float(), guess.repeat(2, 1)])
-        weight, order = draw_mixing(len(pool), self.alpha, pool.device)  # Eq. 8, 9
-        pool, targets = mix(pool, weight, order), mix(targets, weight, order)  # Eq. 10, 11
+        sizes = [len(batch.x), 2 * len(guess)]
+        onehot = F.one_hot(batch.y, self.task.num_classes).float()
+        weight, order = draw_mixing(distributed.world_size() * sum(sizes), self.alpha, guess.device)  # Eq. 8, 9
+        pool, targets = mix([batch.x, *weak], weight, order), mix([onehot, guess, guess], weight, order)  # Eq. 10, 11
 
         # One forward pass for all mixtures, so that batch-norm sees the whole step.
-        sizes = [len(batch.x), len(weak)]
         logits_x, logits_u = model(pool).float().split(sizes)
         targets_x, targets_u = targets.split(sizes)
         labeled = F.cross_entropy(logits_x, targets_x)  # Eq. 3

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.learners.learner import Learner
 from mnar.learners.mixing import draw_mixing, mix, sharpen
@@ -43,7 +44,6 @@ MOST_STRONG_VIEWS = 9  # The name of a view, such as "strong9", ends with one di
 class ReMixMatch(Learner):
     paper = "Berthelot et al., ICLR 2020"
     views: tuple[str, ...] = ("weak", "strong", "strong2")
-    can_share_batches = False
     unlabeled_ratio = 1
     default_guidance: ClassVar[Mapping[str, Any]] = {
         "name": "distribution_alignment",
@@ -103,16 +103,16 @@ class ReMixMatch(Learner):
         label = guess.argmax(1)
         self.note_pseudo_labels(label, torch.ones_like(label, dtype=torch.bool))
 
-        pool = torch.cat([batch.x, weak, *strong])
-        targets = torch.cat([F.one_hot(batch.y, self.task.num_classes).float(), guess.repeat(len(self.views), 1)])
-        weight, order = draw_mixing(len(pool), self.alpha, pool.device)
-        pool, targets = mix(pool, weight, order), mix(targets, weight, order)
+        sizes = [len(batch.x), len(self.views) * len(weak)]
+        onehot = F.one_hot(batch.y, self.task.num_classes).float()
+        weight, order = draw_mixing(distributed.world_size() * sum(sizes), self.alpha, guess.device)
+        pool = mix([batch.x, weak, *strong], weight, order)
+        targets = mix([onehot, *[guess] * len(self.views)], weight, order)
         turned, turns = turn_by_quarters(strong[0])
 
         # One forward pass for all images that are trained on, so that batch-norm sees the whole step.
         features = model.features(torch.cat([pool, strong[0], turned])).float()
         features, features_turned = features.split([len(pool) + len(weak), len(weak)])
-        sizes = [len(batch.x), len(pool) - len(batch.x)]
         logits_x, logits_u, logits_strong = model.head(features).split([*sizes, len(weak)])
         targets_x, targets_u = targets.split(sizes)
         labeled = F.cross_entropy(logits_x, targets_x)
@@ -133,11 +133,15 @@ class ReMixMatch(Learner):
 
 
 def turn_by_quarters(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate the four quarters of a batch by 0, 90, 180 and 270 degrees.
+    """Rotate the four quarters of the batch of all processes by 0, 90, 180 and 270 degrees.
 
-    Return the images, and the number of quarter turns of each image.
+    Return the images of this process, and the number of quarter turns of each image.
     """
-    quarters = images.tensor_split(NUM_TURNS)
+    size, rest = divmod(distributed.world_size() * len(images), NUM_TURNS)
+    first = distributed.rank() * len(images)
+    # The ends of the first three quarters of the whole batch. The first `rest` quarters have one more image.
+    ends = (number * size + min(number, rest) for number in range(1, NUM_TURNS))
+    quarters = images.tensor_split([min(max(end - first, 0), len(images)) for end in ends])
     turned = torch.cat([quarter.rot90(number, (-2, -1)) for number, quarter in enumerate(quarters)])
     turns = torch.cat(
         [torch.full((len(quarter),), number, device=images.device) for number, quarter in enumerate(quarters)]

@@ -197,8 +197,8 @@ def _check_shareable(config: RunConfig, learner: Learner) -> None:
     if not learner.can_share_batches:
         able = sorted(name for name, other in LEARNERS.items() if other.can_share_batches)
         raise ValueError(
-            f"{config.learner.name} mixes or compares the samples of a whole batch, which several processes cannot "
-            f"share; {remedy}, or choose --learner from {able}"
+            f"{config.learner.name} cannot share a batch with other processes; {remedy}, or choose --learner from "
+            f"{able}"
         )
     if learner.generations > 1:
         raise ValueError(
