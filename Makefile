@@ -26,7 +26,7 @@ test-fast: $(INSTALLED)  ## lint, types and the fast tests, in less than a minut
 # Ray is not part of the development tools, because it takes 220 MB.
 test-ray: $(INSTALLED)  ## install Ray, and run the tests that need it, one after the other
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/bench/launchers tests/trained
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/bench/launchers tests/own_data tests/trained
 
 lint: $(INSTALLED)  ## format, lint, types
 	$(BIN)/ruff format --check .

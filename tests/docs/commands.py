@@ -27,6 +27,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "": (),
     "demo": ("--seeds", "1", "--iterations", "4"),
     "inspect": (),
+    "cache": (),
     "train": FEW_STEPS,
     "train DATA": ("--fast",),
     "train --resume": (),  # a run keeps its options

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from mnar import __version__
 from mnar.cli.bench import bench
+from mnar.cli.cache import cache
 from mnar.cli.demo import demo
 from mnar.cli.evaluate import evaluate
 from mnar.cli.export import export
@@ -52,6 +53,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(inspect)
+app.command()(cache)
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(predict)

@@ -57,12 +57,12 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
 
 
-class PoolLauncherName(StrEnum):
+class LocalOrRay(StrEnum):
     local, ray = "local", "ray"
 
 
 PoolLauncher = Annotated[
-    PoolLauncherName, typer.Option("--launcher", help="Label the pool on this machine, or on a Ray cluster.")
+    LocalOrRay, typer.Option("--launcher", help="Label the pool on this machine, or on a Ray cluster.")
 ]
 LauncherOptions = Annotated[
     list[str] | None,

@@ -10,11 +10,11 @@ import typer
 from mnar.cli.options import (
     Device,
     LauncherOptions,
+    LocalOrRay,
     NewFeatures,
     NewId,
     Overwrite,
     PoolLauncher,
-    PoolLauncherName,
     Prior,
     RunArgument,
 )
@@ -42,7 +42,7 @@ def predict(
     features: NewFeatures = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
-    launcher: PoolLauncher = PoolLauncherName.local,
+    launcher: PoolLauncher = LocalOrRay.local,
     launcher_options: LauncherOptions = None,
 ) -> None:
     """Predict new data with the model of a finished run, and write the labels with their confidences as a CSV file.

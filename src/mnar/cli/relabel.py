@@ -10,12 +10,12 @@ import typer
 from mnar.cli.options import (
     Device,
     LauncherOptions,
+    LocalOrRay,
     MovedData,
     NewFeatures,
     NewId,
     Overwrite,
     PoolLauncher,
-    PoolLauncherName,
     Prior,
     RunArgument,
 )
@@ -39,7 +39,7 @@ def relabel(
     features: NewFeatures = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
-    launcher: PoolLauncher = PoolLauncherName.local,
+    launcher: PoolLauncher = LocalOrRay.local,
     launcher_options: LauncherOptions = None,
 ) -> None:
     """Label the pool of a finished run, and decide for every label: accept, review or reject.
@@ -60,7 +60,7 @@ def relabel(
         raise ValueError("--data says where the training pool is, but --pool names another one; leave one of them out")
     if pool is None and (id is not None or features is not None):
         raise ValueError("--id and --features say how to read another pool; name it with --pool, or leave them out")
-    if pool is None and launcher != PoolLauncherName.local:
+    if pool is None and launcher != LocalOrRay.local:
         raise ValueError(
             f"--launcher {launcher} labels another pool, because the training pool is read on this machine; name the "
             "pool with --pool, or leave out --launcher"

@@ -6,6 +6,7 @@ kinds, and `UNLABELED`, the class number of a sample without a label. `read_data
 model.
 
 image_cache.py, with image_store.py and image_decode.py, keeps decoded images on disk; mini-ImageNet uses it too.
+all_images.py loads the images of a source without their labels, through the same cache.
 """
 
 from mnar.datasets.user_files.partly_labeled import UNLABELED, PartlyLabeled, Table

@@ -11,11 +11,12 @@ import hashlib
 import os
 import stat
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,27 @@ class Decoder(NamedTuple):
     num_channels: int | None = None  # None: 1 if all images are grey, otherwise 3
 
 
+class MapFiles(Protocol):
+    """Calls a function for each path, and yields the results in the order of the paths.
+
+    The function can be pickled, so that it can be called in another process or on another machine.
+    """
+
+    def __call__(self, work: Callable[[str], Result], paths: Iterable[str], /) -> Generator[Result, None, None]: ...
+
+
+def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
+    """Yield the result of `work` for each item, in order. Threads suffice: Pillow decodes without the GIL."""
+    with ThreadPoolExecutor() as pool:
+        pending: deque[Future[Result]] = deque()
+        for item in items:
+            pending.append(pool.submit(work, item))
+            if len(pending) == MAX_PENDING:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
 class Images(NamedTuple):
     """The images that could be read."""
 
@@ -50,6 +72,7 @@ class Images(NamedTuple):
     readable: npt.NDArray[np.bool_]  # [number of paths]: whether the file has a row in x
     problems: dict[str, str]  # by path: why the file cannot be read
     notes: tuple[str, ...]
+    file: Path  # in the cache; contains x
 
 
 def load_images(
@@ -60,6 +83,7 @@ def load_images(
     decoder: Decoder | None = None,
     shape: Shape | None = None,
     progress: OnProgress | None = None,
+    map_files: MapFiles = in_parallel,
 ) -> Images:
     """Load all images that can be read as one array, with notes on resized, converted and unreadable images.
 
@@ -69,6 +93,7 @@ def load_images(
     of channels, the height and the width, for a model that was trained on such images.
     The cache is the folder .mnar-cache in `root`, or a folder in the user's cache folder if `root` cannot be written.
     `progress(done, total)` counts each image twice: when its file is looked at, and when it is decoded.
+    `map_files` decides where files are read: by default in threads of this process. Only this process writes the cache.
     """
     if len(set(paths)) < len(paths):
         raise ValueError(f"{Counter(paths).most_common(1)[0][0]} is listed twice; list each image once")
@@ -78,21 +103,22 @@ def load_images(
         num_channels, *requested = shape
         requested_size = height_and_width((requested[0], requested[1]))
         decoder = Decoder(f"channels-{num_channels}", decode, num_channels)
-    root = Path(root).resolve()
+    root = Path(root).absolute()  # links are not resolved, because on another machine they may lead elsewhere
     report = progress or (lambda done, total: None)
-    with _locked_cache_folder(root) as folder, quiet_pillow():
+    with _locked_cache_folder(root.resolve()) as folder, quiet_pillow():
         store = ImageStore(folder, requested_size, decoder.name)
         store.remove_leftovers()
         before = store.read_manifest()
-        files = _look_at_files(paths, root, before.files, report)
+        files = _look_at_files(paths, root, before.files, report, map_files)
         shape, notes = common_shape(files, requested_size, root)
         shape = (decoder.num_channels or shape[0], *shape[1:])
         x = store.open_array(files, shape, before)
         is_unknown = x is None or not before.array  # a manifest of an earlier version has no digests
         if x is None:
             known_images = store.images_by_content(before, shape)
-            images_or_problems = _decode_files(files, shape, decoder, root, known_images, report)
-            files = store.write_array(files, shape, images_or_problems)
+            decoding = _decode_files(files, shape, decoder, root, known_images, report, map_files)
+            with closing(decoding) as images_or_problems:
+                files = store.write_array(files, shape, images_or_problems)
             x = store.open_array(files, shape)
         if all(file.problem for file in files.values()):
             raise _none_readable(files, root)
@@ -103,7 +129,7 @@ def load_images(
     report(2 * len(paths), 2 * len(paths))
     problems = {path: file.problem for path, file in files.items() if file.problem}
     readable = np.array([path not in problems for path in files])
-    return Images(x, readable, problems, (*notes, *unreadable_notes(files)))
+    return Images(x, readable, problems, (*notes, *unreadable_notes(files)), store.array_path(files))
 
 
 def height_and_width(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
@@ -143,14 +169,17 @@ def _locked_cache_folder(root: Path) -> Iterator[Path]:
         yield folder
 
 
-def _look_at_files(paths: Sequence[str], root: Path, before: KnownFiles, report: OnProgress) -> KnownFiles:
+def _look_at_files(
+    paths: Sequence[str], root: Path, before: KnownFiles, report: OnProgress, map_files: MapFiles
+) -> KnownFiles:
     """Return a record of each file: that of the last manifest if the file is unchanged, otherwise a new one."""
     trusted = {path: before[path] for path in paths if path in before and _is_unchanged(f"{root}/{path}", before[path])}
     others = [path for path in paths if path not in trusted]
     looked_at: KnownFiles = {}
-    for path, file in zip(others, in_parallel(lambda path: _look_at_file(root / path), others), strict=True):
-        looked_at[path] = file
-        report(len(trusted) + len(looked_at), 2 * len(paths))
+    with closing(map_files(partial(_look_at_file, root), others)) as results:
+        for path, file in zip(others, results, strict=True):
+            looked_at[path] = file
+            report(len(trusted) + len(looked_at), 2 * len(paths))
     return {path: trusted.get(path) or looked_at[path] for path in paths}
 
 
@@ -162,8 +191,9 @@ def _is_unchanged(path: str, known: KnownFile) -> bool:
     return (status.st_size, status.st_mtime_ns) == (known.num_bytes, known.mtime_ns)
 
 
-def _look_at_file(path: Path) -> KnownFile:
+def _look_at_file(root: Path, name: str) -> KnownFile:
     """Return length, time, content hash and header of a file, or the problem if it cannot be read."""
+    path = root / name
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # opening a pipe could wait for ever
@@ -211,22 +241,30 @@ def _decode_files(
     root: Path,
     known_images: dict[str, npt.NDArray[np.uint8]],
     report: OnProgress,
-) -> Iterator[npt.NDArray[np.uint8] | str]:
+    map_files: MapFiles,
+) -> Generator[npt.NDArray[np.uint8] | str, None, None]:
     """Yield, for each file that has no problem yet, its image or the reason why it cannot be decoded."""
-
-    def image_or_problem(path: str) -> npt.NDArray[np.uint8] | str:
-        image = known_images.get(files[path].content)
-        if image is not None:
-            return image
-        try:
-            return decoder.decode(root / path, shape)
-        except Unreadable as problem:
-            return str(problem)
-
     paths = [path for path, file in files.items() if not file.problem]
-    for done, result in enumerate(in_parallel(image_or_problem, paths), 1):
-        yield result
-        report(len(files) + done, 2 * len(files))
+    unknown = [path for path in paths if files[path].content not in known_images]
+    with closing(map_files(partial(_image_or_problem, root, decoder.decode, shape), unknown)) as decoded:
+        for done, path in enumerate(paths, 1):
+            image = known_images.get(files[path].content)
+            yield next(decoded) if image is None else image
+            report(len(files) + done, 2 * len(files))
+
+
+def _image_or_problem(
+    root: Path, decode: Callable[[Path, Shape], npt.NDArray[np.uint8]], shape: Shape, name: str
+) -> npt.NDArray[np.uint8] | str:
+    try:
+        return decode(root / name, shape)
+    except Unreadable as problem:
+        return str(problem)
+
+
+def is_problem(result: object) -> bool:
+    """Whether a result of `MapFiles` says that the file cannot be read."""
+    return isinstance(result, str) or (isinstance(result, KnownFile) and bool(result.problem))
 
 
 def unreadable_notes(files: KnownFiles) -> list[str]:
@@ -242,15 +280,3 @@ def unreadable_notes(files: KnownFiles) -> list[str]:
 def _none_readable(files: KnownFiles, root: Path) -> ValueError:
     notes = "".join(f": {note}" for note in unreadable_notes(files))
     return ValueError(f"{root} has no image that can be read{notes}; replace the files or name another folder")
-
-
-def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield the result of `work` for each item, in order. Threads suffice: Pillow decodes without the GIL."""
-    with ThreadPoolExecutor() as pool:
-        pending: deque[Future[Result]] = deque()
-        for item in items:
-            pending.append(pool.submit(work, item))
-            if len(pending) == MAX_PENDING:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()

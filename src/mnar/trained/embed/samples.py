@@ -13,19 +13,17 @@ from torch import Tensor
 
 from mnar.datasets.npz_file import read_npy, read_npz
 from mnar.datasets.user_files import Table, read_data
+from mnar.datasets.user_files.all_images import load_all_images
 from mnar.datasets.user_files.arrays import SAMPLES, one_of, read_arrays, samples_or_table, tensor_of
 from mnar.datasets.user_files.class_folders import read_class_folders
 from mnar.datasets.user_files.columns import read_columns
 from mnar.datasets.user_files.huggingface import read_huggingface
-from mnar.datasets.user_files.image_cache import load_images
 from mnar.datasets.user_files.image_files import SUFFIXES as IMAGE_SUFFIXES
 from mnar.datasets.user_files.label_values import label_column, label_names
 from mnar.datasets.user_files.model_inputs import ModelInputs
 from mnar.datasets.user_files.partly_labeled import PartlyLabeled, RowNames
 from mnar.datasets.user_files.read_data import kind_and_reader
 from mnar.datasets.user_files.sample_blocks import open_samples
-from mnar.datasets.user_files.sample_blocks.images import open_images
-from mnar.datasets.user_files.sample_blocks.names import ANY_IMAGE
 from mnar.datasets.user_files.table import features_of, read_table
 from mnar.datasets.user_files.table_encoder import TableEncoder
 from mnar.types import OnProgress
@@ -87,13 +85,9 @@ def _images(source: Path, like: ModelInputs | None, size: int | None, progress: 
     """Read a folder of images, with or without class folders, a CSV file that lists images, or one image."""
     if like is not None and like.image_shape is None:
         raise ValueError(f"{source} holds images, but the features of --like come from {like.in_words}; leave it out")
-    found = open_images(source, ANY_IMAGE)  # decodes no image
-    root = source if source.is_dir() else source.parent
-    paths = [path.relative_to(root).as_posix() for path in found.paths]
     shape = None if like is None else like.image_shape
-    images = load_images(paths, root=root, size=size, shape=shape, progress=progress)
-    names = [name for name, is_readable in zip(found.names, images.readable, strict=True) if is_readable]
-    return Samples(tensor_of(images.x), names, (*found.notes, *images.notes))
+    images, names = load_all_images(source, size=size, shape=shape, progress=progress)
+    return Samples(tensor_of(images.x), names, images.notes)
 
 
 def _table(source: Path, label: str | None, left_out: Collection[str | None], progress: OnProgress | None) -> Samples:
