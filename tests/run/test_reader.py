@@ -31,6 +31,14 @@ def test_labels_selected_between_generations_are_drawn_as_pseudo_labels(tmp_path
     assert shares.tolist() == [selection["share"] for selection in selected[1:]]
 
 
+def test_an_environment_without_a_commit_is_one_of_an_unknown_commit(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", num_evaluations=3)
+    environment = json.loads((folder / "environment.json").read_text())
+    del environment["commit"]
+    (folder / "environment.json").write_text(json.dumps(environment))
+    assert read_run(folder).environment["commit"] is None
+
+
 def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", num_evaluations=3)
     first, *rest = (folder / "metrics.jsonl").read_text().splitlines()

@@ -153,6 +153,7 @@ class RunFolder:
     def environment(self) -> Environment:
         environment: Environment = self._json(ENVIRONMENT)
         check_environment(self.path / ENVIRONMENT, environment)
+        environment.setdefault("commit", None)  # the check allows that it is missing
         return environment
 
     @property
