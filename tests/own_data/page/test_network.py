@@ -6,7 +6,7 @@ import numpy as np
 
 from mnar.own_data.inspection.label_shift import Interval
 from mnar.own_data.page.network import labels_only_test, reliability_of
-from mnar.own_data.page.provenance import command_line
+from mnar.own_data.page.provenance import _origin, command_line
 from mnar.run.calibration_file import CalibrationData
 
 
@@ -60,3 +60,10 @@ def test_the_command_has_the_options_that_were_given_and_quotes_odd_names() -> N
     assert command_line("my data.csv", reading, options) == (
         "mnar train 'my data.csv' --label 'the kind' --ignore a --ignore b --fast --iterations 8"
     )
+
+
+def test_the_origin_of_a_run_names_what_is_known_of_its_hardware() -> None:
+    environment = {"mnar": "0.2.0", "device": "x86_64", "python": "3.11.7", "torch": "2.13.0"}
+    known = [environment, {**environment, "threads": 1}, {**environment, "threads": 2}]
+    shown = [dict(_origin(each, "mnar train animals.csv", "animals.csv", None, 1))["Hardware"] for each in known]
+    assert shown == ["x86_64", "x86_64, 1 thread", "x86_64, 2 threads"]

@@ -69,20 +69,23 @@ def network_origin(folder: Path, config: RunConfig) -> Origin:
         "--out": folder,
     }
     origin = _origin(
-        environment, command_line(source, reading, options), source, files.split()["data_hash"], config.seed
+        environment, command_line(source, reading, options), source, files.split().get("data_hash"), config.seed
     )
     seconds = sum(session.get("seconds", 0.0) for session in environment["sessions"])
     return [*origin, ("Training time", f"{seconds:,.0f} seconds"), ("All options", "config.yaml beside this page")]
 
 
 def _origin(environment: Mapping[str, Any], command: str, source: str, fingerprint: str | None, seed: int) -> Origin:
-    commit, threads = environment.get("commit"), environment["threads"]
+    commit, threads = environment.get("commit"), environment.get("threads")
+    hardware = environment["device"]
+    if threads is not None:
+        hardware += f", {threads} {'thread' if threads == 1 else 'threads'}"
     return [
         ("Version", f"mnar {environment['mnar']}" + (f", commit {commit}" if commit else "")),
         ("Command", command),
         ("Data", source),
         ("Fingerprint of the data", fingerprint or "unknown"),
         ("Seed", str(seed)),
-        ("Hardware", f"{environment['device']}, {threads} {'thread' if threads == 1 else 'threads'}"),
+        ("Hardware", hardware),
         ("Software", f"Python {environment['python']}, torch {environment['torch']}"),
     ]
