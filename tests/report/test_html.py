@@ -314,6 +314,20 @@ def test_each_setting_has_a_section_with_its_own_table_of_changes(tmp_path: Path
     assert changes_of(second)[1][3] == "30.0 → 20.0 (−10.0)"
 
 
+@pytest.mark.slow
+def test_sections_that_are_drawn_side_by_side_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [read_run(write_run(tmp_path / str(n), guidance=("none", "prg")[n % 2])) for n in range(4)]
+    for run in runs[2:]:
+        run.config["protocol"]["gamma"] = 50.0
+    monkeypatch.setattr(html, "num_cores", lambda: 2)
+    pages = []
+    for many_runs in (len(runs) + 1, len(runs)):
+        monkeypatch.setattr(html, "MANY_RUNS", many_runs)
+        write_report(runs, tmp_path / "page.html", title="all")
+        pages.append((tmp_path / "page.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
 @pytest.mark.usefixtures("outlines")
 def test_the_page_names_how_many_settings_and_methods_have_no_figures(tmp_path: Path) -> None:
     many_settings = [run_with("fixmatch", "none", accuracy=[0.5]) for _ in range(16)]

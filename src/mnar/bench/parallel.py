@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,6 +25,7 @@ from mnar.report import write_run_report
 from mnar.run import RunFolder, new_run, resume_run
 from mnar.run.file_names import CONFIG, METRICS, MODEL, STATE
 from mnar.run.lock import InUse, locked
+from mnar.run.machine import num_cores
 from mnar.run.stopping import StopFlag, stopping_on_signals
 from mnar.training.trainer import Interrupted
 
@@ -240,11 +240,6 @@ def _wait_for_last_owner(path: Path) -> None:
 def steps_done(path: Path, config: RunConfig) -> int:
     """The step of the newest checkpoint. A finished run counts all its steps, even after early stopping."""
     return config.train.iterations if (path / MODEL).exists() else RunFolder(path).saved_step()
-
-
-def num_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_reusable(path: Path, config: RunConfig) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import signal
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +31,7 @@ from mnar.report.tables import (
 from mnar.run.collapse_record import read_collapses
 from mnar.run.file_names import BASELINE, REPORT
 from mnar.run.folder import RunFolder
+from mnar.run.machine import num_cores
 from mnar.run.reader import Run, read_run
 from mnar.training.evaluation import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
 from mnar.training.metrics import overall_metrics
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 
 MOST_SECTIONS = 8  # settings that are drawn; all cells of a paper would take minutes
+MANY_RUNS = 20  # below, starting processes would take longer than they save
 MOST_PANELS = 14  # panels of a figure with one panel per method: a column of the paper's largest table
 
 
@@ -268,7 +273,7 @@ def _page(runs: Sequence[Run], title: str) -> str:
         figures=_summary_columns(),
         summary=[(setting, [(method, row(method)) for method in setting.methods]) for setting in by_name],
         overviews=_drawn(OVERVIEWS, by_name, _first, "settings"),
-        sections=[_section(setting) for setting in by_name[:MOST_SECTIONS]],
+        sections=_sections(by_name[:MOST_SECTIONS]),
         runs=run_rows(by_name),
         environments=environments(runs),
         change_headings=change_headings(),
@@ -325,6 +330,21 @@ def _best_mean(column: SummaryColumn, rows: Sequence[tuple[Method, Row]]) -> flo
 
 def _any_short(settings: Sequence[Setting]) -> bool:
     return any(is_short(run) for setting in settings for method in setting.methods for run in method.counted)
+
+
+def _sections(settings: Sequence[Setting]) -> list[Section]:
+    """Draw the sections, one per setting. Those of many runs are drawn side by side: a figure takes half a second."""
+    num_runs = sum(len(method.runs) for setting in settings for method in setting.methods)
+    num_processes = min(len(settings), num_cores())
+    if num_processes < 2 or num_runs < MANY_RUNS:
+        return [_section(setting) for setting in settings]
+    # A new interpreter each, because a fork of this process could hang once torch's threads have run.
+    with ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=_leave_ctrl_c_to_the_parent) as processes:
+        return list(processes.map(_section, settings))
+
+
+def _leave_ctrl_c_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _section(setting: Setting) -> Section:
