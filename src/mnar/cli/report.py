@@ -20,11 +20,12 @@ def report(
     Example: `mnar report runs/fixmatch runs/prg --out report.html`
     """
     from mnar.report import with_baselines, write_report
+    from mnar.run.machine import num_cores
     from mnar.run.reader import read_runs
 
     check_writable(out)
     records = read_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     title = f"{len(records)} runs" if len(records) > 1 else records[0].label
-    write_report(with_baselines(records), out, title=title)
+    write_report(with_baselines(records), out, title=title, processes=num_cores())
     console.print(f"Report: {out}", soft_wrap=True, markup=False)

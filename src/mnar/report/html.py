@@ -31,7 +31,6 @@ from mnar.report.tables import (
 from mnar.run.collapse_record import read_collapses
 from mnar.run.file_names import BASELINE, REPORT
 from mnar.run.folder import RunFolder
-from mnar.run.machine import num_cores
 from mnar.run.reader import Run, read_run
 from mnar.training.evaluation import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
 from mnar.training.metrics import overall_metrics
@@ -244,11 +243,15 @@ def with_baselines(runs: Sequence[Run]) -> list[Run]:
     return [*map(read_run, baselines), *runs]
 
 
-def write_report(runs: Sequence[Run], path: Path, *, title: str) -> None:
-    """Write the page atomically."""
+def write_report(runs: Sequence[Run], path: Path, *, title: str, processes: int = 1) -> None:
+    """Write the page atomically.
+
+    processes    how many processes may draw the page of many runs; with more than one, a script must call this function
+                 below `if __name__ == "__main__":`
+    """
     if not runs:
         raise ValueError("no runs to report on; give at least one run folder")
-    write_atomically(Path(path), _page(runs, title))
+    write_atomically(Path(path), _page(runs, title, processes))
 
 
 def render(template: str, **values: Any) -> str:
@@ -265,7 +268,7 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def _page(runs: Sequence[Run], title: str) -> str:
+def _page(runs: Sequence[Run], title: str, processes: int) -> str:
     by_name = by_setting(runs)
     return render(
         "report.html.j2",
@@ -273,7 +276,7 @@ def _page(runs: Sequence[Run], title: str) -> str:
         figures=_summary_columns(),
         summary=[(setting, [(method, row(method)) for method in setting.methods]) for setting in by_name],
         overviews=_drawn(OVERVIEWS, by_name, _first, "settings"),
-        sections=_sections(by_name[:MOST_SECTIONS]),
+        sections=_sections(by_name[:MOST_SECTIONS], processes),
         runs=run_rows(by_name),
         environments=environments(runs),
         change_headings=change_headings(),
@@ -332,15 +335,15 @@ def _any_short(settings: Sequence[Setting]) -> bool:
     return any(is_short(run) for setting in settings for method in setting.methods for run in method.counted)
 
 
-def _sections(settings: Sequence[Setting]) -> list[Section]:
+def _sections(settings: Sequence[Setting], processes: int) -> list[Section]:
     """Draw the sections, one per setting. Those of many runs are drawn side by side: a figure takes half a second."""
     num_runs = sum(len(method.runs) for setting in settings for method in setting.methods)
-    num_processes = min(len(settings), num_cores())
-    if num_processes < 2 or num_runs < MANY_RUNS:
+    if min(len(settings), processes) < 2 or num_runs < MANY_RUNS:
         return [_section(setting) for setting in settings]
     # A new interpreter each, because a fork of this process could hang once torch's threads have run.
-    with ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=_leave_ctrl_c_to_the_parent) as processes:
-        return list(processes.map(_section, settings))
+    context, number = get_context("spawn"), min(len(settings), processes)
+    with ProcessPoolExecutor(number, context, initializer=_leave_ctrl_c_to_the_parent) as pool:
+        return list(pool.map(_section, settings))
 
 
 def _leave_ctrl_c_to_the_parent() -> None:
