@@ -6,8 +6,9 @@ import base64
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -341,13 +342,19 @@ def _sections(settings: Sequence[Setting], processes: int) -> list[Section]:
     if min(len(settings), processes) < 2 or num_runs < MANY_RUNS:
         return [_section(setting) for setting in settings]
     # A new interpreter each, because a fork of this process could hang once torch's threads have run.
-    context, number = get_context("spawn"), min(len(settings), processes)
-    with ProcessPoolExecutor(number, context, initializer=_leave_ctrl_c_to_the_parent) as pool:
-        return list(pool.map(_section, settings))
-
-
-def _leave_ctrl_c_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(min(len(settings), processes), get_context("spawn")) as pool:
+        # Ctrl-C reaches all processes, but only this one reacts to it. The others start with the signal blocked.
+        signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        drawn = [pool.submit(_section, setting) for setting in settings]
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+        try:
+            return [section.result() for section in drawn]
+        except BrokenProcessPool:  # a process was killed, perhaps because the memory was full
+            return [_section(setting) for setting in settings]
+        except BaseException:
+            for process in active_children():  # otherwise the end of the pool waits for their figures
+                process.terminate()
+            raise
 
 
 def _section(setting: Setting) -> Section:
