@@ -46,7 +46,7 @@ def test_an_error_of_bad_data_has_its_message_and_stops_the_other_tasks(cluster:
         if item == 7:
             raise ValueError("7 is refused; leave it out")
         if item > 7:
-            time.sleep(60)
+            time.sleep(20)
         return item
 
     ray_cluster, seen = RayCluster({}), list[int]()
@@ -56,4 +56,5 @@ def test_an_error_of_bad_data_has_its_message_and_stops_the_other_tasks(cluster:
             seen.extend(map_in_order(ray_cluster, refuse_seven, range(20), resources=CPU, items_per_task=2))
         assert list(map_in_order(ray_cluster, abs, [-1, -2], resources=CPU)) == [1, 2]
     assert seen == [0, 1, 2, 3, 4, 5, 6]
-    assert time.monotonic() - began < 50, "the other tasks were cancelled"
+    # Ray may miss a task that is about to begin. Without cancelling, five tasks of 40 s would go on, two at a time.
+    assert time.monotonic() - began < 90, "most of the other tasks were cancelled"
