@@ -60,12 +60,12 @@ def test_a_run_on_a_folder_of_images_is_named_after_the_folder(mnar: Mnar, tmp_p
     write_images(tmp_path / "animals")
     trained = mnar("train", "animals", *OWN_IMAGES, "--size", 6)
     assert trained.code == 0, trained.errors
-    assert "fixmatch + prg_last on own_data, seed 1: 8 steps" in trained.output
+    assert "fixmatch + prg_balanced on own_data, seed 1: 8 steps" in trained.output
     assert re.search(
         "balanced accuracy .*: there are too few labels to hold some out and compare fairly", trained.output
     )
     (run,) = (tmp_path / "runs").iterdir()
-    assert run.name == "animals-fixmatch-prg_last-seed1"
+    assert run.name == "animals-fixmatch-prg_balanced-seed1"
     assert {path.name for path in (run / "supervised").iterdir()} >= {"config.yaml", "model.safetensors"}
     assert re.fullmatch(r"(\d+,\d{3}\.png,(ant|bee|cat),[01]\.\d{4}\r?\n){14}", predictions_below_the_header(run))
 
