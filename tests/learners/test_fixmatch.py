@@ -96,7 +96,7 @@ def test_a_strong_view_of_the_labels_is_the_second_half_of_the_labelled_batch() 
     data = load_data(config)
     trainer = make_trainer(config, data, make_split(config, data))
     assert trainer.learner.forward_size == 2 * 8 + 2 * config.train.batch_unlabeled
-    assert trainer.images_until(3) == 3 * trainer.learner.forward_size
+    assert trainer.loader.images_until(3) == 3 * trainer.learner.forward_size
     trainer.loader.seek(0)
     torch.manual_seed(0)
     batch = trainer.loader.batch()

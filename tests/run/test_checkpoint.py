@@ -34,13 +34,19 @@ def make_state(step: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def two_saved(tmp_path: Path) -> Path:
-    """A checkpoint of step 2, with the one of step 1 before it."""
-    path = tmp_path / "state.pt"
+def save_two(folder: Path) -> Path:
+    """Write a checkpoint of step 1 and then one of step 2 into a new folder."""
+    folder.mkdir()
+    path = folder / "state.pt"
     save(path, make_state(1))
     save(path, make_state(2))
     return path
+
+
+@pytest.fixture
+def two_saved(tmp_path: Path) -> Path:
+    """A checkpoint of step 2, with the one of step 1 before it."""
+    return save_two(tmp_path / "two")
 
 
 def flip_a_byte_of_the_weights(path: Path) -> None:
@@ -157,11 +163,7 @@ def test_a_disk_that_fills_at_any_moment_keeps_the_old_checkpoint_or_the_new_one
     tmp_path: Path, moments: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for moment in moments:
-        folder = tmp_path / str(moment)
-        folder.mkdir()
-        path = folder / "state.pt"
-        save(path, make_state(1))
-        save(path, make_state(2))
+        path = save_two(tmp_path / str(moment))
         with monkeypatch.context() as context:
             Trap(moment, no_space).set(context)
             with pytest.raises(OSError, match="No space left"):
@@ -172,7 +174,7 @@ def test_a_disk_that_fills_at_any_moment_keeps_the_old_checkpoint_or_the_new_one
         assert state["steps_done"] in (2, 3)
         save(path, make_state(4))
         assert_same(load(path)[0], make_state(4))
-        assert {file.name for file in folder.iterdir()} == {"state.pt", "state.previous.pt"}
+        assert {file.name for file in path.parent.iterdir()} == {"state.pt", "state.previous.pt"}
 
 
 @every_damage
@@ -225,18 +227,14 @@ def test_kill_9_at_any_moment_of_a_save_leaves_no_temporary_file_after_the_next_
     tmp_path: Path, moments: range
 ) -> None:
     for moment in moments:
-        folder = tmp_path / str(moment)
-        folder.mkdir()
-        path = folder / "state.pt"
-        save(path, make_state(1))
-        save(path, make_state(2))
+        path = save_two(tmp_path / str(moment))
         assert save_and_be_killed(path, 3, moment)
         newest = load(path)[0]["steps_done"]
         complete_save(path)
         assert load(path)[0]["steps_done"] == newest
         if newest == 2:  # training repeats the third step
             save(path, make_state(3))
-        assert {file.name for file in folder.iterdir()} == {"state.pt", "state.previous.pt"}
+        assert {file.name for file in path.parent.iterdir()} == {"state.pt", "state.previous.pt"}
 
 
 def test_half_a_temporary_file_is_never_read(two_saved: Path) -> None:

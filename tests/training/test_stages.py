@@ -71,7 +71,7 @@ def test_batches_have_the_sizes_of_their_stage(trainer_of: MakeTrainer, iteratio
     ends = [iterations // 3, 2 * iterations // 3, iterations]
     expected = [QUARTER] * ends[0] + [HALF] * (ends[1] - ends[0]) + [FULL] * (ends[2] - ends[1])
     assert sizes_of(trainer, iterations) == expected
-    assert [step for step in range(1, iterations) if trainer.is_batch_changed(step)] == ends[:2]
+    assert [step for step in range(1, iterations) if trainer.loader.is_batch_changed(step)] == ends[:2]
 
 
 def test_without_stages_the_rows_of_every_step_are_those_of_one_full_stage(trainer_of: MakeTrainer) -> None:

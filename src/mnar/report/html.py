@@ -339,10 +339,11 @@ def _any_short(settings: Sequence[Setting]) -> bool:
 def _sections(settings: Sequence[Setting], processes: int) -> list[Section]:
     """Draw the sections, one per setting. Those of many runs are drawn side by side: a figure takes half a second."""
     num_runs = sum(len(method.runs) for setting in settings for method in setting.methods)
-    if min(len(settings), processes) < 2 or num_runs < MANY_RUNS:
+    processes = min(len(settings), processes)
+    if processes < 2 or num_runs < MANY_RUNS:
         return [_section(setting) for setting in settings]
     # A new interpreter each, because a fork of this process could hang once torch's threads have run.
-    with ProcessPoolExecutor(min(len(settings), processes), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         # Ctrl-C reaches all processes, but only this one reacts to it. The others start with the signal blocked.
         signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         drawn = [pool.submit(_section, setting) for setting in settings]

@@ -51,7 +51,7 @@ class RunRecorder:
     ) -> None:
         self.folder, self.files = folder, RunFolder(folder)
         self.class_names, self.display, self.stop = class_names, display, stop
-        self.iterations, self.images_until = trainer.options.iterations, trainer.images_until
+        self.iterations, self.images_until = trainer.options.iterations, trainer.loader.images_until
         self.num_generations = trainer.learner.generations
         self.first_step = first_step
         self.saved_step = self.last_step = first_step
@@ -69,7 +69,7 @@ class RunRecorder:
         self.lr, self.is_collapsed = config.train.lr, False
         # Only runs on own data can be shortened by --minutes. A GPU works asynchronously, so only log steps are timed.
         is_own_data = config.dataset.name == OWN_DATA
-        self.estimate = Estimate(self.iterations, first_step, trainer.images_until) if is_own_data else None
+        self.estimate = Estimate(self.iterations, first_step, trainer.loader.images_until) if is_own_data else None
         self.times_every_step = trainer.engine.device.type == "cpu"
 
     @property

@@ -27,7 +27,7 @@ def with_suggested_rate(config: RunConfig, data: DataSet) -> RunConfig:
     with torch.random.fork_rng(devices):
         rows = make_split(config, data)
         trainer = make_trainer(config, data, rows)
-        num_steps = num_test_steps(config.train, trainer.images_until(config.train.iterations))
+        num_steps = num_test_steps(config.train, trainer.loader.images_until(config.train.iterations))
         if num_steps < FEWEST_STEPS or trainer.learner.pretrained_by is not None or not trainer.learner.uses_labels:
             return config
         rate = suggested_rate(make_trainer(labels_only(config), data, rows), num_steps)

@@ -111,6 +111,20 @@ class Loader:
         """The stage of a step, counted from 0. Steps after the end belong to the last stage."""
         return next((stage for stage in self.stages if step < stage.end), self.stages[-1])
 
+    def is_batch_changed(self, step: int) -> bool:
+        """Whether the batch after this step has another size than the batch of this step (`train.batch_stages`)."""
+        return self.stage_of(step).sizes != self.stage_of(step - 1).sizes
+
+    def images_until(self, step: int) -> int:
+        """The number of samples, counted once per view, that the steps up to this one process."""
+        labeled_views, unlabeled_views = len(kinds_of(self.labeled_view)), len(self.views)
+        images, began = 0, 0
+        for stage in self.stages:
+            num_steps = max(0, min(stage.end, step) - began)
+            images += num_steps * (labeled_views * stage.batch_labeled + unlabeled_views * stage.batch_unlabeled)
+            began = stage.end
+        return images
+
     def indices(self, step: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Draw the rows of one step: rows of the labelled set, and rows of the unlabelled set."""
         return self._indices(step, self.stage_of(step))

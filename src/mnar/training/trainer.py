@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from mnar import distributed
-from mnar.augment import kinds_of
 from mnar.learners import Learner
 from mnar.models import Classifier
 from mnar.models.batch_norm import running_statistics
@@ -158,20 +157,6 @@ class Trainer:
     def records_pseudo_labels(self) -> bool:
         return bool(self.learner.views) and self.learner.labels_batches
 
-    def images_until(self, step: int) -> int:
-        """The number of samples, counted once per view, that the steps up to this one process."""
-        labeled_views, unlabeled_views = len(kinds_of(self.loader.labeled_view)), len(self.learner.views)
-        images, began = 0, 0
-        for stage in self.loader.stages:
-            num_steps = max(0, min(stage.end, step) - began)
-            images += num_steps * (labeled_views * stage.batch_labeled + unlabeled_views * stage.batch_unlabeled)
-            began = stage.end
-        return images
-
-    def is_batch_changed(self, step: int) -> bool:
-        """Whether the batch after this step has another size than the batch of this step (`train.batch_stages`)."""
-        return self.loader.stage_of(step).sizes != self.loader.stage_of(step - 1).sizes
-
     def rehearse(self) -> None:
         """Compile the kernels of the model, and refuse a batch that does not fit into memory. This changes nothing."""
         step = int(self.steps_done)
@@ -272,7 +257,7 @@ class Trainer:
         num_classes, predictions = self.learner.task.num_classes, self.test_predictions()
         line = {
             "step": step,
-            "images": self.images_until(step),
+            "images": self.loader.images_until(step),
             "test": recorded_scores(predictions),
             "train": means,
         }
@@ -437,7 +422,7 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         if ends_generation:
             selection = trainer.next_generation()
             recorder.generation(trainer.generation, selection)
-        if (ends_generation or trainer.is_batch_changed(step)) and not is_last:
+        if (ends_generation or trainer.loader.is_batch_changed(step)) and not is_last:
             take_step = trainer.new_step()  # a new CUDA graph, since the optimiser or the size of the batch is new
         if saves:
             trainer.check_equal()
