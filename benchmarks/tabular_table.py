@@ -19,7 +19,7 @@ from mnar.config import RunConfig
 from mnar.recipes import RECIPES, configure
 from mnar.run.assemble import pretraining_config
 from mnar.run.folder import RunFolder
-from mnar.training.evaluation import headline
+from mnar.training.headline import headline
 
 METHODS = {"none": "vime", "prg": "vime+prg", "prg_last": "vime+prg_last"}
 NUM_UNLABELED = 60_000  # MNIST's training images

@@ -41,7 +41,7 @@ from mnar.report.methods import by_setting
 from mnar.run.file_names import ENVIRONMENT
 from mnar.run.folder import Evaluation
 from mnar.run.reader import NotEvaluated, Run, read_run, read_runs
-from mnar.training.evaluation import ACCURACY, FINAL, headline
+from mnar.training.headline import ACCURACY, FINAL, headline
 from mnar.training.trainer import Interrupted
 
 TARGETS = (90.0, 93.0, 94.0)

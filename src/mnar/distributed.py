@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+T = TypeVar("T")
 
 # The name of this function changed between torch 2.11 and 2.13. A build without distributed training has neither.
 ALL_GATHER: Any = getattr(dist, "all_gather_single", getattr(dist, "all_gather_into_tensor", None))
@@ -43,6 +46,28 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
+_has_whole_batches = False
+
+
+def num_parts() -> int:
+    """Return into how many parts a batch is divided: one for each process, or one within `whole_batches`."""
+    return 1 if _has_whole_batches else world_size()
+
+
+@contextmanager
+def whole_batches() -> Iterator[None]:
+    """Within this block every process works on all rows of a batch, and `gather`, `mean` and `own_rows` change nothing.
+
+    All processes must then work on the same rows in the same order.
+    """
+    global _has_whole_batches
+    before, _has_whole_batches = _has_whole_batches, True
+    try:
+        yield
+    finally:
+        _has_whole_batches = before
+
+
 def local_rank() -> int:
     """Return the number of this process on its machine, from 0."""
     return int(os.environ.get("LOCAL_RANK", rank())) if world_size() > 1 else 0
@@ -59,7 +84,7 @@ def gather(local: Tensor, *, sent_as: torch.dtype | None = None) -> Tensor:
     State that is updated from gathered rows is equal on all processes. `sent_as` is a smaller type that can hold the
     values: it saves traffic, and the result has the type of `local`.
     """
-    if world_size() == 1:
+    if num_parts() == 1:
         return local
     sent = local.to(sent_as or local.dtype).contiguous()
     whole = sent.new_empty(world_size() * len(sent), *sent.shape[1:])
@@ -89,7 +114,7 @@ class _Gather(torch.autograd.Function):
 
 def mean(local: Tensor) -> Tensor:
     """Return the mean of a tensor over all processes, on every process."""
-    return local if world_size() == 1 else gather(local.unsqueeze(0)).mean(0)
+    return local if num_parts() == 1 else gather(local.unsqueeze(0)).mean(0)
 
 
 def total(local: Tensor) -> Tensor:
@@ -132,7 +157,7 @@ def _in_memory_order(tensor: Tensor) -> Tensor:
 
 def own_rows(whole: Tensor) -> Tensor:
     """Return the rows of this process, an equal part of the rows of all processes."""
-    if world_size() == 1:
+    if num_parts() == 1:
         return whole
     share = len(whole) // world_size()
     return whole.narrow(0, rank() * share, share)
@@ -166,6 +191,25 @@ def gather_objects(local: Any) -> list[Any]:
     objects = [None] * world_size()
     _with_all_processes(dist.all_gather_object, objects, local)
     return objects
+
+
+def from_first(local: T) -> T:
+    """Return the object of process 0 on every process."""
+    if world_size() == 1:
+        return local
+    objects = [local]
+    _with_all_processes(dist.broadcast_object_list, objects)
+    return objects[0]
+
+
+def copy_from_first(tensors: Iterable[Tensor]) -> None:
+    """Replace tensors in place by those of process 0."""
+    if world_size() == 1:
+        return
+    for tensor in tensors:
+        as_bytes = tensor.reshape(-1).contiguous().view(torch.uint8)  # neither NCCL nor gloo can send int16
+        _with_all_processes(dist.broadcast, as_bytes, 0)
+        tensor.copy_(as_bytes.view(tensor.dtype).view(tensor.shape))
 
 
 def _checksum(tensor: Tensor) -> Tensor:

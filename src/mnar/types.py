@@ -116,6 +116,10 @@ class Selection(NamedTuple):
     pool: Tensor | None = None  # [r] the rows from which unlabelled batches are drawn; None: all
     negative: Tensor | None = None  # [rows of the unlabelled set, k] True: the row is labelled as not of this class
 
+    def on_host(self) -> Selection:
+        """Return the same selection in the memory of the host."""
+        return Selection(*(None if tensor is None else tensor.cpu() for tensor in self))  # type: ignore[arg-type]
+
 
 class DataSet(NamedTuple):
     """A training and a test set: images as uint8 [n, channels, height, width], tables as float32 [n, features]."""

@@ -21,7 +21,7 @@ from mnar.run.folder import RunFolder
 from mnar.run.lock import InUse, locked
 from mnar.terminal.console import console
 from mnar.training.engine import Engine
-from mnar.training.evaluation import FINAL, headline
+from mnar.training.headline import FINAL, headline
 from mnar.training.options import EngineOptions
 from mnar.training.trainer import Interrupted
 from tests.bench.benches import (

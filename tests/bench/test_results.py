@@ -20,7 +20,7 @@ from mnar.bench.result_files import write_results
 from mnar.bench.rows import AFTER_A_FAILURE, SCHEDULE, circumstances, headings, how_to_read, notes, row
 from mnar.recipes import RECIPES, TITLES
 from mnar.terminal.bench_table import shown, terminal_tables
-from mnar.training.evaluation import BEST, FINAL, headline_figures
+from mnar.training.headline import BEST, FINAL, headline_figures
 from tests.bench.benches import OTHER, RECIPE, TINY, make_up
 
 SEEDS = (1, 2, 3)

@@ -10,7 +10,7 @@ import pytest
 
 from mnar.run import checkpoint
 from mnar.run.folder import RunFolder
-from mnar.training.evaluation import BEST, FINAL, headline, headline_name
+from mnar.training.headline import BEST, FINAL, headline, headline_name
 from mnar.training.metrics import headline_metrics
 from tests.support.command import TINY, Mnar, start, wait_for
 

@@ -6,7 +6,7 @@ import pytest
 from mnar.report import Spread, by_setting, how_fast, over_runs, summary
 from mnar.report.tables import about_schedules, is_short, run_rows, settings
 from mnar.run.reader import read_run, read_runs
-from mnar.training.evaluation import ACCURACY, BEST, FINAL
+from mnar.training.headline import ACCURACY, BEST, FINAL
 from tests.report.drawn import methods_of
 from tests.report.made_up import run_with, write_run
 

@@ -22,7 +22,7 @@ from mnar.recipes import configure
 from mnar.run import RunFolder, checkpoint, load_data, new_run, resume_run
 from mnar.run.processes import ToldByFirst
 from tests.support.command import TINY as TINY_OPTIONS
-from tests.support.command import wait_for
+from tests.support.command import as_options, wait_for
 from tests.support.equality import assert_same
 from tests.support.processes import in_processes, torchrun, torchrun_on_two_nodes, workers_of
 from tests.support.tiny import TINY
@@ -88,14 +88,6 @@ def folders_apart(rank: int) -> tuple[RunConfig, dict[str, Any]]:
     return tiny(), {"apart": True}
 
 
-def not_shared(rank: int) -> tuple[RunConfig, dict[str, Any]]:
-    return tiny("learner.name=ups", "model.dropout=0.3"), {}
-
-
-def in_generations(rank: int) -> tuple[RunConfig, dict[str, Any]]:
-    return tiny("guidance.name=crest"), {}
-
-
 def other_version(rank: int) -> tuple[RunConfig, dict[str, Any]]:
     mnar.__version__ = f"{rank}.0"
     return tiny(), {}
@@ -108,9 +100,7 @@ REFUSED = {
     other_data: r"process 0 and process 1 differ in data \(hash\): \w+ and \w+. Start",
     one_cannot_write: r"process 1 of 2 cannot start: .*exists and is not an empty folder; choose another --out",
     folders_apart: r"process 1 of 2 cannot start: .*do not share the run folder; choose --out on a file system that",
-    not_shared: r"ups cannot share a batch with other processes; .* choose --learner from .*'fixmatch'",
     other_version: r"process 0 and process 1 differ in version of mnar: 0.0 and 1.0. Start .* the same versions",
-    in_generations: r"fixmatch \+ crest trains in 6 generations, which several processes cannot do yet",
 }
 
 
@@ -232,3 +222,25 @@ def test_a_signal_to_torchrun_saves_a_checkpoint_from_which_one_process_continue
     steps = [line["step"] for line in RunFolder(folder).evaluations()]
     assert steps == [line["step"] for line in RunFolder(straight).evaluations()]
     assert [session.get("processes") for session in RunFolder(folder).environment()["sessions"]] == [2, None]
+
+
+# ---- a stage that trains the encoder first
+
+
+def test_two_processes_train_the_encoder_first_and_continue_it_after_a_stop(tmp_path: Path) -> None:
+    table = ("--dataset", "digits_tabular", "--learner", "vime", "--guidance", "prg", "--iterations", 20)
+    sizes = ("train.batch_labeled=16", "train.batch_unlabeled=32", "train.save_every=5", "train.log_every=5")
+    command = (*table, *as_options((*sizes, "learner.pretraining_epochs=5", "engine.device=cpu")))
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    code, _, errors = finished(torchrun(*command, "--out", straight))
+    assert code == 0, errors
+    job = torchrun(*command, "--out", stopped)
+    wait_for((stopped / "pretraining" / "state.pt").exists, seconds=LONGEST_JOB)
+    job.send_signal(signal.SIGTERM)
+    code, _, errors = finished(job)
+    assert code != 0
+    assert errors.count(f"Continue with: mnar train --resume {stopped}") == 1, errors
+    code, _, errors = finished(torchrun("--resume", stopped))
+    assert code == 0, errors
+    for part in (".", "pretraining"):
+        assert_same_training(stopped / part, straight / part)

@@ -118,6 +118,8 @@ METHODS = {
     "comatch": ("learner.name=comatch", "guidance.name=none"),
     "mixmatch": ("learner.name=mixmatch", "guidance.name=none"),
     "remixmatch": ("learner.name=remixmatch", "guidance.name=none"),
+    "ups": ("learner.name=ups", "guidance.name=none", "model.dropout=0.3"),
+    "vime": ("learner.name=vime", "guidance.name=none"),
 }
 
 
@@ -125,7 +127,13 @@ def exchanged() -> dict[str, dict[str, Any]]:
     """What one process holds and sends in one step of each method."""
     results = {}
     for name, settings in METHODS.items():
-        config = configure(dataset="digits", iterations=10, settings=[*TINY, "learner.name=fixmatch", *settings])
+        is_table = name == "vime"
+        tiny = [setting for setting in TINY if not (is_table and setting.startswith("model."))]
+        config = configure(
+            dataset="digits_tabular" if is_table else "digits",
+            iterations=10,
+            settings=[*tiny, "learner.name=fixmatch", *settings],
+        )
         data = load_data(config)
         trainer = make_trainer(config, data, make_split(config, data))
         trainer.loader.seek(0)
@@ -146,7 +154,7 @@ def exchanged() -> dict[str, dict[str, Any]]:
 def test_two_processes_send_and_hold_what_the_tables_say(tmp_path: Path) -> None:
     traffic, memory = table("Traffic"), table("Memory")
     assert traffic.keys() == METHODS.keys()
-    sizes = {"W": 2, "n": 16, "m": 8, "k": 10, "D": 64}  # images of 8 x 8 pixels
+    sizes = {"W": 2, "n": 16, "m": 8, "k": 10, "D": 64}  # images of 8 x 8 pixels, or as many columns
     for results in in_processes(2, tmp_path / "two", exchanged):
         for name, (formula, figure) in traffic.items():
             expected = value_of(formula, d=embedding_of(name), **sizes)

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from mnar import distributed
 from mnar.config import RunConfig
-from mnar.models.dropout import dropout_layers
+from mnar.models.dropout import Dropout, dropout_layers
 from mnar.recipes import configure
 from mnar.run.assemble import load_data, make_split, make_trainer
 from mnar.training.trainer import Interrupted, Trainer, train
 from tests.support.equality import assert_same
+from tests.support.methods import SURE_UPS
 from tests.support.processes import in_processes
 from tests.support.tiny import TINY
 from tests.support.watching import Notes, loaded
@@ -49,6 +50,17 @@ OTHERS = {
     "cdmad": ("learner.name=fixmatch", "guidance.name=cdmad", "learner.threshold=0.5"),
     "without weak gradient": (*METHODS["prg"], "learner.weak_gradient=false", "train.batch_stages=[0.5,1]"),
     "supervised": ("learner.name=supervised",),
+    "ups": ("learner.name=ups", "model.dropout=0.3"),
+}
+ON_TABLES = {
+    "vime": ("learner.name=vime", "guidance.name=prg"),
+    "vime_self": ("learner.name=vime_self",),
+}
+UPS = (*SURE_UPS, "learner.generations=3", "guidance.name=prg", "model.dropout=0.3")
+IN_GENERATIONS = {
+    "crest_plus": ("learner.name=fixmatch", "guidance.name=crest_plus", "guidance.generations=3"),
+    "ups+prg": UPS,
+    "ups+prg, shared": (*UPS, "guidance.shard_bank=true"),
 }
 SYNCED = {"synchronised batch norm": (*METHODS["prg"], "train.sync_batch_norm=true")}
 SYNCED["and without weak gradient"] = (*SYNCED["synchronised batch norm"], "learner.weak_gradient=false")
@@ -57,6 +69,9 @@ SYNCED["and without weak gradient"] = (*SYNCED["synchronised batch norm"], "lear
 def config_of(settings: tuple[str, ...], steps: int) -> RunConfig:
     """A run with a perceptron, or with the batch norm of a small network."""
     model = [*TINY, "train.lr=0.1"] if "train.sync_batch_norm=true" in settings else MLP
+    if settings in ON_TABLES.values():
+        tables = [setting for setting in MLP if not setting.startswith("model.")]
+        return configure(dataset="digits_tabular", iterations=steps, settings=[*tables, *settings])
     return configure(dataset="digits", iterations=steps, settings=[*model, *settings])
 
 
@@ -64,6 +79,7 @@ def trainer_of(settings: tuple[str, ...], steps: int) -> Trainer:
     """A trainer that computes in float64 wherever it would use float32."""
     torch.set_default_dtype(torch.float64)
     Tensor.float = Tensor.double  # type: ignore[method-assign]
+    Dropout.forward = lambda _, values: values  # type: ignore[method-assign]  # one process draws its masks differently
     config = config_of(settings, steps)
     data = load_data(config)
     return make_trainer(config, data, make_split(config, data))
@@ -124,7 +140,7 @@ def test_two_processes_have_the_losses_and_buffers_of_one_for_four_methods_over_
 def test_two_processes_have_the_losses_of_one_for_all_other_methods_and_synchronised_batch_norm(
     tmp_path: Path,
 ) -> None:
-    assert_equal_runs({**OTHERS, **SYNCED}, 24, tmp_path)
+    assert_equal_runs({**OTHERS, **ON_TABLES, **SYNCED}, 24, tmp_path)
 
 
 @pytest.mark.slow
@@ -178,6 +194,47 @@ def test_a_checkpoint_moves_between_world_sizes(before: int, after: int, bank: s
         torch.testing.assert_close(mine["learner"][name], tensor, rtol=0, atol=1e-9)
     for name, tensor in theirs["average"].items():
         torch.testing.assert_close(mine["average"][name], tensor, rtol=0, atol=1e-9)
+
+
+# ---- generations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_GENERATIONS)
+def test_two_processes_select_the_samples_that_one_process_selects_between_generations(
+    name: str, tmp_path: Path
+) -> None:
+    settings = (*IN_GENERATIONS[name], "train.eval_every=6")
+    ((lines, end),) = in_processes(1, tmp_path / "one", continued, settings, 18, None)
+    for other_lines, other_end in in_processes(2, tmp_path / "two", continued, settings, 18, None):
+        assert [line["generation"] for line in other_lines] == [0, 1, 2]
+        for line, other in zip(lines, other_lines, strict=True):
+            assert line.get("selection") == other.get("selection")
+            assert line["train"] == pytest.approx(other["train"], rel=0, abs=1e-9)
+        mine, theirs = loaded(end), loaded(other_end)
+        assert len(mine["loader"]["selection"]["rows"]) > 0
+        assert_same(mine["loader"], theirs["loader"])
+        assert_same(mine["random"], theirs["random"])
+        for part in ("learner", "average"):
+            for key, tensor in mine[part].items():
+                torch.testing.assert_close(theirs[part][key], tensor, rtol=0, atol=1e-9, msg=f"{part} {key}")
+
+
+def relabelled() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the loader and the learner hold after a generation in which the processes predict different classes."""
+    trainer = trainer_of(IN_GENERATIONS["ups+prg"], 18)
+    noise = torch.randn(10, generator=torch.Generator().manual_seed(distributed.rank()))
+    trainer.predict = lambda **_: iter([(torch.arange(30), noise.expand(3, 30, 10) * 9)])  # type: ignore[method-assign]
+    trainer.next_generation()
+    return trainer.loader.state_dict(), trainer.learner.state_dict()
+
+
+def test_process_0_decides_which_samples_join_the_labelled_set(tmp_path: Path) -> None:
+    """Processors of different types round differently, so two processes may select different samples."""
+    ((loader, learner),) = in_processes(1, tmp_path / "one", relabelled)
+    for other_loader, other_learner in in_processes(2, tmp_path / "two", relabelled):
+        assert_same(other_loader, loader)
+        assert_same(other_learner, learner)
 
 
 # ---- dropout, batch norm, drift

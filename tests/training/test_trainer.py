@@ -438,7 +438,7 @@ def pseudo_label_scores_of(line: dict[str, Any]) -> dict[str, Any]:
 def test_with_very_many_classes_no_matrices_are_kept(trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of()
     for most_classes, is_kept in ((10, True), (9, False)):
-        monkeypatch.setattr("mnar.training.trainer.MOST_CLASSES_OF_A_MATRIX", most_classes)
+        monkeypatch.setattr("mnar.training.evaluation.MOST_CLASSES_OF_A_MATRIX", most_classes)
         trainer.loader.seek(0)
         trainer.step()
         line = trainer.evaluate(1, is_last=True)
@@ -447,11 +447,12 @@ def test_with_very_many_classes_no_matrices_are_kept(trainer_of: MakeTrainer, mo
 
 
 def test_matrices_are_kept_at_twenty_evaluations_and_the_last(trainer_of: MakeTrainer) -> None:
-    trainer = trainer_of("train.eval_every=10", iterations=1005)
-    evaluated = [*range(10, 1005, 10), 1005]
-    snapshots = [step for step in evaluated if trainer._records_matrices(step)]
+    trainer = trainer_of("train.eval_every=2", iterations=101)
+    notes = Notes()
+    train(trainer, notes)
+    snapshots = [line["step"] for line in notes.lines if "matrices" in line]
     assert 20 <= len(snapshots) <= 21
-    assert snapshots[-1] == 1005
+    assert snapshots[-1] == 101
 
 
 class Watched(nn.Module):

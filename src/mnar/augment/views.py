@@ -174,7 +174,7 @@ class Augment(nn.Module):
         Every process draws the numbers of all processes, so that their generators stay equal.
         """
         draws = 2 * self.operations + CUTOUT_DRAWS + CROP_DRAWS if kind == "strong" else CROP_DRAWS
-        whole = distributed.world_size() * count
+        whole = distributed.num_parts() * count
         return distributed.own_rows(torch.rand(whole, draws, device=device, dtype=torch.float32))
 
     def _weak(self, images: Tensor, uniforms: Tensor) -> Tensor:
@@ -221,8 +221,9 @@ class Standardize(nn.Module):
             raise ValueError(
                 "the 'marginal' view draws from the whole table; give the table: Standardize(mean, std, rows)"
             )
-        donor = torch.randint(len(self.rows), rows.shape, device=rows.device)
-        return self.rows.gather(0, donor)
+        count = distributed.num_parts() * len(rows)  # every process draws for all, so that their generators stay equal
+        donor = torch.randint(len(self.rows), (count, *rows.shape[1:]), device=rows.device)
+        return self.rows.gather(0, distributed.own_rows(donor))
 
 
 def _whole(uniforms: Tensor, count: int) -> Tensor:

@@ -15,7 +15,7 @@ from mnar.config import PUBLISHED, RunConfig
 from mnar.recipes import RECIPES, TITLES, Recipe, configure, no_recipe
 from mnar.report import Spread, over_runs
 from mnar.run.file_names import CONFIG
-from mnar.training.evaluation import Headline
+from mnar.training.headline import Headline
 
 
 @dataclass(frozen=True)

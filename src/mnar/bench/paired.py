@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mnar.bench.cell import Cell
 from mnar.report import Spread
-from mnar.training.evaluation import headline_name
+from mnar.training.headline import headline_name
 from mnar.training.metrics import headline_metrics
 
 REFERENCE = "fixmatch"  # the method that the others are compared with, if the setting has it

@@ -31,7 +31,7 @@ from mnar.config import PUBLISHED
 from mnar.recipes import TITLES
 from mnar.report import render
 from mnar.run.reader import read_run
-from mnar.training.evaluation import headline_figures
+from mnar.training.headline import headline_figures
 
 RESULTS = "results"
 PerClass = list[dict[str, Any]]  # for each step in the paper's table: our scores and the paper's

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from mnar.bench.cell import Cell
 from mnar.recipes import TITLES
 from mnar.report import ABOUT_SHORT_RUNS
-from mnar.training.evaluation import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
+from mnar.training.headline import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
 from mnar.training.metrics import headline_metrics
 
 NONE = "–"

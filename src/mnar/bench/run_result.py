@@ -18,7 +18,7 @@ from mnar.bench.parallel import check_reusable
 from mnar.config import PUBLISHED, RunConfig, settings_of
 from mnar.report import how_fast, is_short
 from mnar.run import RunFolder, read_run
-from mnar.training.evaluation import Headline, headline
+from mnar.training.headline import Headline, headline
 
 RESULT, FAILED = ".json", ".failed"
 

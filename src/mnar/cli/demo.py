@@ -22,7 +22,7 @@ def demo(
     """
     from mnar.bench.demo import demo as run_demo
     from mnar.report import change_headings, changes_in, compared_evaluations, summary
-    from mnar.training.evaluation import BEST, headline_name
+    from mnar.training.headline import BEST, headline_name
     from mnar.training.metrics import headline_metrics
 
     with bar(f"4 methods × {seeds} seeds") as show:

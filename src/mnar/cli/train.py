@@ -354,7 +354,7 @@ def _print_headline(folder: Path, verdict: Verdict | None = None) -> None:
     from mnar import distributed
     from mnar.run import RunFolder
     from mnar.run.file_names import REPORT
-    from mnar.training.evaluation import BEST, FINAL, headline, headline_lines, headline_name
+    from mnar.training.headline import BEST, FINAL, headline, headline_lines, headline_name
     from mnar.training.metrics import headline_metrics
 
     if distributed.rank() > 0:

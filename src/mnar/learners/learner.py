@@ -67,9 +67,6 @@ class Learner(nn.Module):
     hooks: ClassVar[frozenset[str]] = frozenset({"watch", "refresh", "relabel"})
     # Whether the state of the learner and of its guidance is reset at the end of each generation.
     forgets: ClassVar[bool] = True
-    # Whether several processes can share a batch: the loss is a mean over samples, and state is updated from gathered
-    # rows (`mnar.distributed`). A method that mixes or compares the samples of a batch must gather the samples, too.
-    can_share_batches: ClassVar[bool] = True
 
     # Whether the weak views are part of the backward pass. In FixMatch and its relatives, no loss trains them.
     # The weak views only influence the trained images through batch norm. These learners can leave the weak views out.

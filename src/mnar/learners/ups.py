@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier
@@ -52,7 +53,6 @@ class UPS(Learner):
 
     paper = "Rizve et al., ICLR 2021"
     views = ("strong",)
-    can_share_batches = False
     labeled_view = "strong"
     unlabeled_ratio = 1
     labels_batches = False
@@ -108,7 +108,9 @@ class UPS(Learner):
         has_negative = negative.any(1)
         log_not = (1 - logits_u.softmax(1)).clamp(min=SMALLEST_PROB).log()
         per_sample = -(negative * log_not).sum(1) / negative.sum(1).clamp(min=1)  # L_NCE
-        unlabeled = per_sample.sum() / has_negative.sum().clamp(min=1)
+        # The mean over all samples with negative labels, however many of them each process has.
+        num_labeled = distributed.total(has_negative.sum()).clamp(min=1)
+        unlabeled = distributed.num_parts() * per_sample.sum() / num_labeled
 
         logs = {
             "loss/labeled": labeled.detach(),

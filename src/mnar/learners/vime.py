@@ -25,6 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.none import NoGuidance
 from mnar.learners.learner import Learner
@@ -50,7 +51,6 @@ class Vime(Learner):
 
     paper = "Yoon et al., NeurIPS 2020"
     views = ("id",)
-    can_share_batches = False
     labeled_view = "id"
     suits = ("tables",)
     # There is no "relabel" here: the fresh network of a new generation would not have the trained encoder.
@@ -104,7 +104,9 @@ class Vime(Learner):
 
     def forward(self, model: nn.Module, batch: Batch) -> Step:
         u = batch.u["id"]
-        corrupted = corrupt(u, self.copies, self.mask_rate)
+        # Cells get values from the rows of all processes, as in one process.
+        corrupted = distributed.own_rows(corrupt(distributed.gather(u), self.copies, self.mask_rate).transpose(0, 1))
+        corrupted = corrupted.transpose(0, 1)
         # The encoder is frozen, so PyTorch computes no gradient below the classifier.
         logits = model(torch.cat([batch.x, u, corrupted.flatten(0, 1)])).float()
         logits_x, logits_u, logits_copies = logits.split([len(batch.x), len(u), self.copies * len(u)])

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.learners.learner import Learner
 from mnar.models.classifier import Classifier
@@ -38,7 +39,6 @@ from mnar.types import Batch, Step, Task
 class VimeSelf(Learner):
     paper = "Yoon et al., NeurIPS 2020"
     views = ("id", "marginal")
-    can_share_batches = False
     suits = ("tables",)
     hooks = frozenset[str]()
     unlabeled_ratio = 1
@@ -77,7 +77,8 @@ class VimeSelf(Learner):
         # The model may also be the engine's network, which has the same attributes as an EncoderMLP.
         model = cast(EncoderMLP, model)
         x = batch.u["id"]
-        masked = torch.rand_like(x) < self.mask_rate
+        uniforms = torch.rand(distributed.num_parts() * len(x), *x.shape[1:], dtype=x.dtype, device=x.device)
+        masked = distributed.own_rows(uniforms) < self.mask_rate
         corrupted = torch.where(masked, batch.u["marginal"], x)  # Eq. 3
         changed = (corrupted != x).float()
 

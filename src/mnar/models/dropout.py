@@ -12,9 +12,9 @@ class Dropout(nn.Dropout):
     """Dropout in which every process has its own masks, although the random generators of all processes stay equal."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training or distributed.world_size() == 1:
+        if not self.training or distributed.num_parts() == 1:
             return super().forward(input)
-        whole = distributed.world_size() * len(input)
+        whole = distributed.num_parts() * len(input)
         uniforms = distributed.own_rows(torch.rand(whole, *input.shape[1:], device=input.device))
         return input * (uniforms >= self.p) / (1 - self.p)
 

@@ -12,7 +12,7 @@ from mnar.config import IDLE_GUIDANCES
 from mnar.report.methods import ABSENT, PRG, Method, by_setting
 from mnar.report.tables import Spread, is_short, row
 from mnar.run.reader import Floats, Run
-from mnar.training.evaluation import Headline, headline_lines, headline_name
+from mnar.training.headline import Headline, headline_lines, headline_name
 from mnar.training.metrics import headline_metrics
 
 SMALLEST_SHOWN = 0.0005  # changes are printed in points with one decimal; smaller ones would read as zero

@@ -26,7 +26,7 @@ from mnar.report.style import (
 )
 from mnar.report.tables import Spread, row
 from mnar.run.reader import Run
-from mnar.training.evaluation import Headline, headline_name
+from mnar.training.headline import Headline, headline_name
 from mnar.training.metrics import headline_metrics
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from mnar.run.collapse_record import read_collapses
 from mnar.run.file_names import BASELINE, REPORT
 from mnar.run.folder import RunFolder
 from mnar.run.reader import Run, read_run
-from mnar.training.evaluation import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
+from mnar.training.headline import BEST, FINAL, HEADLINE_EVALUATIONS, headline_name
 from mnar.training.metrics import overall_metrics
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mnar.report.methods import Method, Setting
 from mnar.report.tables import row
-from mnar.training.evaluation import headline_name
+from mnar.training.headline import headline_name
 from mnar.training.metrics import overall_metrics
 
 MOST_CLASSES = 20  # the numbers of more classes would take minutes to read aloud

@@ -14,7 +14,7 @@ from mnar.config import PUBLISHED
 from mnar.report.methods import Method, Setting, by_setting, differing_settings, task_name
 from mnar.run.folder import Environment
 from mnar.run.reader import Run
-from mnar.training.evaluation import Headline, headline, headline_lines
+from mnar.training.headline import Headline, headline, headline_lines
 
 SHORT = 0.25  # if the headline evaluations cover more than this share of a run, they include early learning
 ABOUT_SHORT_RUNS = (

@@ -174,8 +174,6 @@ def _hold_out_labels(
 
 def _check_learner(config: RunConfig, learner: Learner, rows: Split) -> None:
     guidance, options = learner.guidance, config.train
-    if distributed.world_size() > 1:
-        _check_shareable(config, learner)
     if learner.views and set(rows.unlabeled_index.tolist()) <= set(rows.labeled_index.tolist()):
         raise ValueError(
             "every sample has a label, so there are no unlabelled samples to learn from; choose --learner supervised"
@@ -188,22 +186,6 @@ def _check_learner(config: RunConfig, learner: Learner, rows: Split) -> None:
             f"train.iterations is {options.iterations}, which is less than one step for each of "
             f"{learner.generations} generations; choose more steps, or fewer generations with --set "
             f"{section}.generations=2"
-        )
-
-
-def _check_shareable(config: RunConfig, learner: Learner) -> None:
-    """Refuse a method that cannot be trained in several processes."""
-    remedy = "train in one process, without torchrun"
-    if not learner.can_share_batches:
-        able = sorted(name for name, other in LEARNERS.items() if other.can_share_batches)
-        raise ValueError(
-            f"{config.learner.name} cannot share a batch with other processes; {remedy}, or choose --learner from "
-            f"{able}"
-        )
-    if learner.generations > 1:
-        raise ValueError(
-            f"{config.learner.name} + {config.guidance.full_name} trains in {learner.generations} generations, which "
-            f"several processes cannot do yet; {remedy}"
         )
 
 

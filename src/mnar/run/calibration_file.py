@@ -20,6 +20,7 @@ import torch
 from mnar.atomic_write import DIGEST, Changed, sealed, unsealed, write_atomically
 from mnar.datasets.npz_file import read_npz
 from mnar.run.file_names import CALIBRATION, resume_command
+from mnar.training.evaluation import predict_test_set
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet
 
@@ -118,7 +119,7 @@ def write_network_calibration(trainer: Trainer, data: DataSet, folder: Path) -> 
     num_classes, targets = len(data.class_names), trainer.learner.task.labeled_targets
     y, probs = data.test_y[:0], torch.zeros(0, num_classes)
     if not data.test_is_trained_on:
-        y, probs = data.test_y, trainer.test_predictions().probs.cpu()
+        y, probs = data.test_y, predict_test_set(trainer).probs.cpu()
     labels = np.zeros(0, np.int64) if targets is None else targets.cpu().numpy()
     num_labels = np.bincount(labels, minlength=num_classes)
     write_calibration(folder, CalibrationData(y.numpy(), probs.numpy().astype(np.float32), num_labels))

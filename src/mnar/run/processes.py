@@ -153,6 +153,11 @@ def only_first(action: Callable[[], object]) -> None:
     together(lambda: action() if distributed.rank() == 0 else None)
 
 
+def wait_for_first() -> None:
+    """Wait until process 0 gets here."""
+    only_first(lambda: None)
+
+
 @contextmanager
 def led(folder: Path) -> Iterator[None]:
     """Create and lock the run folder in process 0, which is the only one that writes to it."""

@@ -20,7 +20,7 @@ from mnar.run.folder import Evaluation, RunFolder
 from mnar.run.machine import machine
 from mnar.run.stopping import StopFlag
 from mnar.run.timing import Estimate
-from mnar.training.evaluation import health_warnings
+from mnar.training.headline import health_warnings
 from mnar.training.trainer import Trainer
 from mnar.types import Selection
 

@@ -32,7 +32,7 @@ from mnar.run.collapse_record import (
 from mnar.run.file_names import CONFIG, LOCK, MODEL, PORTFOLIO, PRETRAINING, resume_command
 from mnar.run.folder import RunFolder, SplitRecord
 from mnar.run.model_file import write_model
-from mnar.run.processes import ToldByFirst, check_same, check_shared, led, only_first, together
+from mnar.run.processes import ToldByFirst, check_same, check_shared, led, only_first, together, wait_for_first
 from mnar.run.recorder import Display, Follower, RunRecorder
 from mnar.run.restore import load_encoder, restore
 from mnar.run.split_file import check_same_split, describe_split
@@ -201,11 +201,11 @@ def _pretrain(
     if trainer.learner.pretrained_by is None or config.learner.options["encoder"]:
         return
     stage = folder / PRETRAINING
-    if not (stage / MODEL).exists():
+    if not distributed.from_first((stage / MODEL).exists()):
         devices = [trainer.engine.device] if trainer.engine.device.type == "cuda" else []
         try:
             with torch.random.fork_rng(devices):  # pretraining must not change the numbers that the main run draws
-                if (stage / CONFIG).exists():
+                if distributed.from_first((stage / CONFIG).exists()):
                     resume_run(stage, display, data=data, settings=settings, until=until, on_finished=on_finished)
                 else:
                     stage_config = pretraining_config(config, trainer.loader.num_unlabeled)
@@ -213,7 +213,8 @@ def _pretrain(
         except Interrupted as error:
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"pretraining {stopped}; saved. Continue with: {resume_command(folder)}") from error
-    load_encoder(trainer, stage)
+        wait_for_first()  # which writes the model
+    together(lambda: load_encoder(trainer, stage))
 
 
 class Restart(Exception):

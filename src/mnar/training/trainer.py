@@ -21,10 +21,9 @@ from mnar.models.side_stream import weight_gradients_aside
 from mnar.training.collapse import NUM_PROBED, Collapsed, is_due, signs_of, verdict
 from mnar.training.early_stopping import BestSoFar, evaluating
 from mnar.training.engine import Engine
-from mnar.training.evaluation import as_lists, predictions_on, pseudo_label_scores, selection_scores
+from mnar.training.evaluation import metrics_line
 from mnar.training.loader import Loader
 from mnar.training.meters import Diverged, Meters
-from mnar.training.metrics import Predictions, recorded_scores
 from mnar.training.optimizer import Average, load_optimizer, make_optimizer
 from mnar.training.options import TrainOptions
 from mnar.training.recorder import Recorder
@@ -32,9 +31,6 @@ from mnar.training.rehearsal import rehearse
 from mnar.training.schedule import SCHEDULES, warm_up
 from mnar.training.stages import part_end
 from mnar.types import DataSet, Selection
-
-NUM_SNAPSHOTS = 20  # evaluations that write matrices to metrics.jsonl; with 100 classes, more would make it large
-MOST_CLASSES_OF_A_MATRIX = 500  # above, 20 snapshots of three matrices would have more than 40 MB
 
 
 class Interrupted(RuntimeError):
@@ -239,49 +235,9 @@ class Trainer:
             return
         torch.mul(options.lr * factor, warm_up(progress + 1 / num_steps, options.warmup), out=self.lr)
 
-    def test_predictions(self) -> Predictions:
-        """The predictions of the evaluated model for the test set."""
-        model = self.evaluated_model()
-        with evaluating(model):
-            return predictions_on(
-                self.engine.inference(model),
-                self.test_x,
-                self.test_y,
-                lambda x: self.loader.augment(x, "id"),
-                num_classes=self.learner.task.num_classes,
-            )
-
     def evaluate(self, step: int, *, is_last: bool = False) -> dict[str, Any]:
         """Evaluate the model and reset the meters. The result is one line of metrics.jsonl."""
-        means = self.meters.means()  # first, because it fails if training has diverged
-        num_classes, predictions = self.learner.task.num_classes, self.test_predictions()
-        line = {
-            "step": step,
-            "images": self.loader.images_until(step),
-            "test": recorded_scores(predictions),
-            "train": means,
-        }
-        matrices = {"test_confusion": predictions.confusion}
-        if self.best is not None:
-            line["validation"] = {
-                "loss": self.best.loss.item(),
-                "steps_since": int(self.best.waited),
-                "is_over": is_last,
-            }
-        if self.learner.generations > 1:
-            line["generation"] = self.generation
-        if self.loader.selection is not None:
-            line["selection"] = selection_scores(self.loader.selection, self.loader.unlabeled_targets, num_classes)
-        if self.records_pseudo_labels:
-            line["pseudo"] = pseudo_label_scores(self.meters.pseudo_confusion.cpu())
-            matrices["pseudo_confusion"] = self.meters.pseudo_confusion[:num_classes]
-        if estimates := self.learner.guidance.estimates():
-            line["guidance"] = {name: values.tolist() for name, values in estimates.items()}
-        matrices |= self.learner.guidance.matrices()
-        if num_classes <= MOST_CLASSES_OF_A_MATRIX and (is_last or self._records_matrices(step)):
-            line["matrices"] = {name: as_lists(matrix) for name, matrix in matrices.items()}
-        self.meters.reset()
-        return line
+        return metrics_line(self, step, is_last=is_last)
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Load the encoder that the pretraining stage trained."""
@@ -296,7 +252,7 @@ class Trainer:
         """Label the unlabelled set with the trained model, then start again with a fresh network."""
         if self._initial_learner_state is not None:  # before `relabel`, which may set the state of the next generation
             self.learner.load_state_dict(self._initial_learner_state)
-        selection = self.learner.relabel(self.predict, self.generation)
+        selection = self._relabel()
         if selection is not None:
             self.loader.adopt(selection)
         assert self.fresh_model is not None  # checked in the constructor
@@ -306,6 +262,19 @@ class Trainer:
             self.best.restart()
         self.optimizer = self._make_optimizer()
         self.generation += 1
+        return selection
+
+    def _relabel(self) -> Selection | None:
+        """Select the samples that join the labelled set.
+
+        Every process labels the whole pool, with the same random numbers. Process 0 decides, because processors of
+        different types round differently.
+        """
+        with distributed.whole_batches():
+            selection = self.learner.relabel(self.predict, self.generation)
+        if distributed.world_size() > 1:
+            selection = distributed.from_first(None if selection is None else selection.on_host())
+            distributed.copy_from_first(self.learner.state_dict().values())
         return selection
 
     @torch.no_grad()
@@ -325,11 +294,6 @@ class Trainer:
                     module.train(dropout)
             for rows, images in self.loader.unlabeled("id", batch=self.options.batch_unlabeled, labeled=labeled):
                 yield rows, torch.stack([network(images).float() for _ in range(passes)])
-
-    def _records_matrices(self, step: int) -> bool:
-        due = NUM_SNAPSHOTS * step // self.options.iterations
-        due_before = NUM_SNAPSHOTS * (step - self.options.eval_every) // self.options.iterations
-        return due > due_before
 
     def what_is_wrong(self, step: int) -> str | None:
         """Check at a few steps whether the run learns (training/collapse.py). The check changes nothing.
