@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mnar.guidances import DARP, GUIDANCES, PRG, Chain, Guidance, NoGuidance
+from mnar.guidances import DARP, GUIDANCES, PRG, BalancedPRG, Chain, Guidance, NoGuidance
 from mnar.learners.learner import HOOKS
 from mnar.report.matrices import CONFUSIONS
 from mnar.types import Task
@@ -86,8 +86,11 @@ def test_a_guidance_compiles_as_one_graph(name: str) -> None:
 def test_a_guidance_needs_every_hook_that_it_acts_by(guidance: Guidance) -> None:
     """Or a learner that does not call it would use half of the method without a word."""
     overridden = {hook for hook in HOOKS if getattr(type(guidance), hook) is not getattr(Guidance, hook)}
-    only_looks = {"supervised"} if isinstance(guidance, DARP) else set[str]()  # and only for an estimate
-    assert guidance.needs == overridden - only_looks
+    optional = {
+        DARP: {"supervised"},  # DARP only looks at the labels, and only for an estimate
+        BalancedPRG: {"threshold"},  # a learner without a threshold uses all pseudo-labels anyway
+    }
+    assert guidance.needs == overridden - optional.get(type(guidance), set())
 
 
 def test_buffers_change_in_place_so_a_captured_graph_finds_them(guidance: Guidance) -> None:

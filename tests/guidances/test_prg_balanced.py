@@ -43,6 +43,11 @@ def loss_by_hand(logits: Tensor, y: Tensor, tau: float) -> float:
     return sum(losses) / len(losses)
 
 
+def threshold_by_hand(threshold: float, label: int, beta: float) -> float:
+    """The threshold of a class: that of the class with the most labels, times a power of the ratio of the shares."""
+    return threshold * math.exp(beta * math.log(SHARES[label] / max(SHARES)))
+
+
 # The labelled loss
 
 
@@ -70,8 +75,11 @@ def test_at_tau_1_a_network_that_cannot_tell_the_classes_apart_learns_equal_logi
     assert_close(gradients[1], 0.25 - torch.tensor(SHARES))
 
 
-def test_the_labelled_loss_of_fixmatch_is_the_one_by_hand_and_its_pseudo_labels_are_those_of_the_walk() -> None:
-    learner = FixMatch(make_task(), BalancedPRG(make_task()), threshold=0.6)
+@pytest.mark.parametrize("beta", [0.0, 0.2, 1.0])
+def test_the_labelled_loss_of_fixmatch_is_the_one_by_hand_and_its_pseudo_labels_are_those_of_the_walk(
+    beta: float,
+) -> None:
+    learner = FixMatch(make_task(), BalancedPRG(make_task(), beta=beta), threshold=0.6)
     expected = PRG(make_task(), smoothing=1.0)
     generator, used = torch.Generator().manual_seed(0), 0
     for seed in range(20):
@@ -82,9 +90,28 @@ def test_the_labelled_loss_of_fixmatch_is_the_one_by_hand_and_its_pseudo_labels_
         logs = learner(nn.Identity(), batch).logs
         assert logs["loss/labeled"].item() == pytest.approx(loss_by_hand(logits, y, tau=2.0), rel=1e-5)
         confidence, label = expected(weak.softmax(1), index).max(1)
-        assert torch.equal(learner.pseudo_labels, torch.where(confidence >= 0.6, label, -1))
-        used += int((confidence >= 0.6).sum())
+        lowest = torch.tensor([threshold_by_hand(0.6, one, beta) for one in label.tolist()])
+        assert torch.equal(learner.pseudo_labels, torch.where(confidence >= lowest, label, -1))
+        used += int((confidence >= lowest).sum())
     assert used > 0
+
+
+# The thresholds
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("threshold", [0.95, torch.tensor([0.9, 0.8, 0.7, 0.6])], ids=["number", "per sample"])
+def test_the_threshold_of_a_class_with_few_labels_is_lower(beta: float, threshold: Any) -> None:
+    q = torch.eye(NUM_CLASSES)[[3, 0, 2, 1]] * 0.8 + 0.05
+    own = [threshold] * 4 if isinstance(threshold, float) else threshold.tolist()
+    expected = [threshold_by_hand(one, label, beta) for one, label in zip(own, [3, 0, 2, 1], strict=True)]
+    assert_close(BalancedPRG(make_task(), beta=beta).threshold(q, threshold), torch.tensor(expected))
+
+
+def test_balanced_labels_leave_the_thresholds_as_they_are() -> None:
+    q = torch.rand(50, NUM_CLASSES)
+    guidance = BalancedPRG(make_task(torch.arange(20) % NUM_CLASSES), beta=1.0)
+    assert torch.equal(guidance.threshold(q, 0.95), torch.full((50,), 0.95))
 
 
 # The pseudo-labels
@@ -162,6 +189,12 @@ def test_a_chain_with_another_labelled_loss_is_refused() -> None:
 def test_a_bad_tau_is_an_error_with_its_value_and_a_remedy(tau: float) -> None:
     with pytest.raises(ValueError, match=rf"tau is {tau}; expected a number from 0 to .*, e\.g\. 2"):
         BalancedPRG(make_task(), tau=tau)
+
+
+@pytest.mark.parametrize("beta", [-0.1, math.nan])
+def test_a_bad_beta_is_an_error_with_its_value(beta: float) -> None:
+    with pytest.raises(ValueError, match=rf"beta is {beta}; expected a number from 0"):
+        BalancedPRG(make_task(), beta=beta)
 
 
 def test_a_bad_smoothing_is_an_error_with_its_value() -> None:

@@ -553,6 +553,9 @@ def test_a_member_that_does_not_suit_the_data_is_refused_before_a_folder_is_made
         ({"objective": "recall"}, "unknown objective 'recall'; choose from"),
         ({"minutes": 0}, "minutes is 0; the time must be positive"),
         ({"minutes": float("nan")}, "minutes is nan; the time must be positive"),
+        ({"minutes": 10**400}, "minutes is 1000.*000; the time must be positive and at most 1,000,000 minutes"),
+        ({"iterations": 10**400}, "iterations is 1000.*000; it must be at least 1 and at most 1,000,000,000,000"),
+        ({"seed": 10**5000}, "seed is a number with thousands of digits; choose one from 0 to"),
     ],
 )
 def test_a_wrong_option_is_refused_with_a_remedy(source: Path, options: dict[str, Any], message: str) -> None:

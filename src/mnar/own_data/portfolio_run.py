@@ -28,6 +28,7 @@ from mnar.config import read_yaml
 from mnar.datasets.npz_file import read_npz
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import UNLABELED, read_data
+from mnar.option_values import shown
 from mnar.own_data.inputs import InputEncoder, samples_of
 from mnar.own_data.page.portfolio import own_data_page, portfolio_short_list
 from mnar.own_data.page.provenance import portfolio_origin
@@ -55,6 +56,7 @@ from mnar.types import DataSet, OnProgress
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)  # raised for a missing or damaged file
 LARGEST_SEED = 2**31 - 1  # scikit-learn takes 32 bits, and a repeat of the cross-validation adds its number
+MOST_MINUTES, MOST_STEPS = 10**6, 10**12  # larger numbers are slips of the keyboard
 MINUTES_FOR_TABLES, MINUTES_FOR_IMAGES = 2.5, 8.0
 
 
@@ -84,12 +86,18 @@ class PortfolioConfig:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise ValueError(f"unknown objective {self.objective!r}; choose from {list(OBJECTIVES)}")
-        if self.minutes is not None and not self.minutes > 0:
-            raise ValueError(f"minutes is {self.minutes}; the time must be positive. Choose e.g. --minutes 5")
-        if self.iterations is not None and self.iterations < 1:
-            raise ValueError(f"iterations is {self.iterations}; it must be at least 1. Choose e.g. --iterations 500")
+        if self.minutes is not None and not 0 < self.minutes <= MOST_MINUTES:
+            raise ValueError(
+                f"minutes is {shown(self.minutes)}; the time must be positive and at most {MOST_MINUTES:,} minutes. "
+                "Choose e.g. --minutes 5"
+            )
+        if self.iterations is not None and not 1 <= self.iterations <= MOST_STEPS:
+            raise ValueError(
+                f"iterations is {shown(self.iterations)}; it must be at least 1 and at most {MOST_STEPS:,}. Choose "
+                "e.g. --iterations 500"
+            )
         if not 0 <= self.seed <= LARGEST_SEED:
-            raise ValueError(f"seed is {self.seed}; choose one from 0 to {LARGEST_SEED}")
+            raise ValueError(f"seed is {shown(self.seed)}; choose one from 0 to {LARGEST_SEED}")
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,12 @@ def _guidance(kind: Kind, num_labels: Sequence[int], moved: float | None) -> tup
         return "prg_balanced", "this guidance suits every class distribution of the pool that was tried with images"
     if kind != "images" and moved is not None and moved > FAR:
         return "simpro", "this guidance uses the predictions for the pool, not the class distribution of the labels"
-    guidance = "prg_last" if kind == "images" or moved == 0 else "cadr"
-    return guidance, "this guidance assumes nothing about the class distribution of the pool"
+    if kind == "images" or moved == 0:
+        return (
+            "prg_last",
+            "this guidance needs no estimate of the class distribution of the pool; it prefers equal shares",
+        )
+    return "cadr", "this guidance estimates the class distribution of the pool, and assumes nothing about it"
 
 
 def _compare(
