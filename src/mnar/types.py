@@ -46,12 +46,19 @@ class Task(NamedTuple):
         try:
             torch._assert_async((counts > 0).all().cpu())  # works on fake tensors, too, which have no values
         except RuntimeError as error:
-            raise ValueError(
-                f"no labelled sample of class {(counts == 0).nonzero().flatten().tolist()}; {needed_by} uses the "
-                "class shares of the labels, so label at least one sample of each class (train.validation holds out "
-                "some labels), or choose another method"
-            ) from error
+            raise MissingLabels((counts == 0).nonzero().flatten().tolist(), needed_by) from error
         return counts / counts.sum()
+
+
+class MissingLabels(ValueError):
+    """A method needs a label of every class, and some classes have none."""
+
+    def __init__(self, classes: Sequence[int | str], needed_by: str) -> None:
+        super().__init__(
+            f"no labelled sample of class {', '.join(map(str, classes))}; {needed_by} uses the class shares of the "
+            "labels, so label at least one sample of each class, or choose another method"
+        )
+        self.classes, self.needed_by = classes, needed_by
 
 
 class Batch(NamedTuple):

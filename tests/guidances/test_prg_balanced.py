@@ -75,7 +75,7 @@ def test_at_tau_1_a_network_that_cannot_tell_the_classes_apart_learns_equal_logi
     assert_close(gradients[1], 0.25 - torch.tensor(SHARES))
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("beta", [0.0, 0.1, 1.0])
 def test_the_labelled_loss_of_fixmatch_is_the_one_by_hand_and_its_pseudo_labels_are_those_of_the_walk(
     beta: float,
 ) -> None:
@@ -99,7 +99,7 @@ def test_the_labelled_loss_of_fixmatch_is_the_one_by_hand_and_its_pseudo_labels_
 # The thresholds
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("beta", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("threshold", [0.95, torch.tensor([0.9, 0.8, 0.7, 0.6])], ids=["number", "per sample"])
 def test_the_threshold_of_a_class_with_few_labels_is_lower(beta: float, threshold: Any) -> None:
     q = torch.eye(NUM_CLASSES)[[3, 0, 2, 1]] * 0.8 + 0.05
@@ -209,5 +209,5 @@ def test_a_task_without_labels_is_refused_with_what_to_give(labeled_targets: Any
 
 
 def test_classes_without_a_label_are_refused_by_their_numbers_with_a_remedy() -> None:
-    with pytest.raises(ValueError, match=r"no labelled sample of class \[1, 3\]; prg_balanced .* another method"):
+    with pytest.raises(ValueError, match=r"no labelled sample of class 1, 3; prg_balanced .* another method"):
         BalancedPRG(make_task(torch.tensor([0, 0, 2])))

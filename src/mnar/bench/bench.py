@@ -125,11 +125,11 @@ class Bench:
                 "to train to the end"
             )
         errors = self._refuse_runs(trains_here=launcher is None)
+        seconds, chosen = None if minutes is None else 60 * minutes, launcher or LocalProcesses()
+        chosen.check(self.configs.values(), seconds)
         self.folder.mkdir(parents=True, exist_ok=True)
-        chosen = launcher or LocalProcesses()
         with locked(self.folder), chosen.opened(self.folder):
             missing = {path: config for path, config in self.configs.items() if kept_result(path, config) is None}
-            seconds = None if minutes is None else 60 * minutes
             num_at_once = chosen.num_at_once(missing.values(), num_processes, seconds)
             for path, config in missing.items():
                 with suppress(ValueError):  # damaged: `run_all` reports the failure of this run

@@ -196,6 +196,9 @@ class LocalProcesses:
 
     pause = 0.1
 
+    def check(self, configs: Collection[RunConfig], seconds: float | None) -> None:
+        """Every run can be trained here, for any time."""
+
     @contextmanager
     def opened(self, folder: Path) -> Iterator[None]:
         yield

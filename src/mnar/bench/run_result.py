@@ -13,7 +13,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
-from mnar.atomic_write import from_json, remove_leftover, sealed, unsealed, write_atomically
+from mnar.atomic_write import DIGEST, from_json, remove_leftover, sealed, unsealed, write_atomically
 from mnar.bench.parallel import check_reusable
 from mnar.config import PUBLISHED, RunConfig, settings_of
 from mnar.report import how_fast, is_short
@@ -62,14 +62,15 @@ def keep_result(path: Path, config: RunConfig) -> None:
 def kept_result(path: Path, config: RunConfig) -> RunResult | None:
     """The result of a finished run, if an earlier call of `keep_result` wrote it.
 
-    A damaged file is ignored, because the run folder has the same result.
+    A file that is damaged or that has no digest is ignored, because the run folder has the same result.
     """
     kept = path.with_suffix(RESULT)
     if not (kept.exists() and RunFolder(path).is_finished):
         return None
     try:
-        entries = unsealed(from_json(kept.read_text()))
-        return RunResult(**entries["result"]) if entries["settings"] == plain_settings(config) else None
+        sealed_entries = from_json(kept.read_text())
+        entries, has_digest = unsealed(sealed_entries), DIGEST in sealed_entries
+        return RunResult(**entries["result"]) if has_digest and entries["settings"] == plain_settings(config) else None
     except (ValueError, KeyError, TypeError, AttributeError):  # damaged, or of another version
         return None
 

@@ -61,8 +61,11 @@ def bench(
     """
     from mnar.bench import RESULTS, Bench, write_results
     from mnar.bench.launchers import make_launcher
+    from mnar.run.processes import is_launched
     from mnar.terminal.bench_table import shown
 
+    if is_launched():
+        raise ValueError("mnar bench starts its own processes; start the command without torchrun")
     chosen: dict[str, Any] = {
         "data": str(data) if data else None,
         "schedule": schedule,

@@ -210,9 +210,12 @@ def _network_options(
 ) -> str | None:
     """The first option that only a single network has; None if the portfolio can be used."""
     from mnar.config import parse_setting
+    from mnar.learners import LEARNERS
     from mnar.own_data.portfolio.members import NAMES
 
     if learner is not None and learner not in NAMES:
+        if learner not in LEARNERS:
+            raise ValueError(f"unknown learner {learner!r}; choose from {sorted({*NAMES, *LEARNERS})}")
         return f"--learner {learner}"
     if guidance is not None:
         return f"--guidance {guidance}"
@@ -313,6 +316,7 @@ def _resume(folder: Path, data: Path | None, settings: list[str], *, tensorboard
     from mnar.own_data.train import resume_own_data
     from mnar.report import write_run_report
     from mnar.run import RunFolder, resume_run
+    from mnar.run.processes import together
 
     if is_portfolio_run(folder):
         from mnar.terminal.portfolio_table import PortfolioTable
@@ -324,7 +328,7 @@ def _resume(folder: Path, data: Path | None, settings: list[str], *, tensorboard
         _print_outcome(folder, outcome)
         return
     verdict = None
-    is_own_data = RunFolder(folder).config().dataset.name == OWN_DATA
+    is_own_data = together(lambda: RunFolder(folder).config().dataset.name == OWN_DATA)
     with _display(tensorboard=tensorboard) as terminal:
         if is_own_data:
             verdict = resume_own_data(folder, terminal, root=data, settings=settings)

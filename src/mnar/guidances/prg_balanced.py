@@ -57,7 +57,7 @@ class BalancedPRG(Guidance):
         task: Task,
         *,
         tau: Factor = 2.0,
-        beta: Factor = 0.2,
+        beta: Factor = 0.1,
         smoothing: Factor = 1.0,
         alpha: Factor = 1.0,
         window: Window = 128,

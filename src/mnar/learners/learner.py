@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from mnar.guidances.chain import Chain
 from mnar.guidances.guidance import Guidance
 from mnar.models.classifier import Classifier
 from mnar.models.rows import divided
@@ -81,8 +82,10 @@ class Learner(nn.Module):
         missing = sorted(guidance.needs - self.hooks)
         if missing:
             means = " and ".join(f"{HOOKS[hook]} ({hook})" for hook in missing)
+            stages = guidance.stages if isinstance(guidance, Chain) else [guidance]
+            names = " + ".join(type(stage).__name__ for stage in stages if not stage.needs <= self.hooks)
             raise ValueError(
-                f"{type(self).__name__} does not support {type(guidance).__name__}, which {means}; choose another "
+                f"{type(self).__name__} does not support {names}, which {means}; choose another "
                 "learner (`mnar list guidances` shows which learners can), or change the options of the guidance"
             )
         self.task = task

@@ -1,14 +1,33 @@
-"""Checks of the entries of portfolio.yaml, which a user may have edited."""
+"""Checks of the options of the portfolio, and of the entries of portfolio.yaml, which a user may have edited."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mnar.option_values import shown
+from mnar.own_data.portfolio import OBJECTIVES
+
+MOST_MINUTES, MOST_STEPS = 10**6, 10**12  # larger numbers are slips of the keyboard
 Check = tuple[str, Callable[[Any], bool]]  # what the value must be, in words, and whether it is that
 
 
-def check_options(stored: Any) -> None:
+def check_portfolio_options(objective: object, minutes: float | None, iterations: int | None) -> None:
+    """Refuse an objective that does not exist, and limits that are not positive."""
+    if objective not in OBJECTIVES:
+        raise ValueError(f"unknown objective {shown(objective)}; choose from {list(OBJECTIVES)}")
+    if minutes is not None and not 0 < minutes <= MOST_MINUTES:
+        raise ValueError(
+            f"minutes is {shown(minutes)}; the time must be positive and at most {MOST_MINUTES:,} minutes. Choose e.g. "
+            "5"
+        )
+    if iterations is not None and not 1 <= iterations <= MOST_STEPS:
+        raise ValueError(
+            f"iterations is {shown(iterations)}; it must be at least 1 and at most {MOST_STEPS:,}. Choose e.g. 500"
+        )
+
+
+def check_stored_options(stored: Any) -> None:
     """Raise a ValueError that names the first entry that is unknown or has a wrong type."""
     _check_entries("", stored, OPTIONS)
     _check_entries("reading.", stored.get("reading", {}), READING)

@@ -32,14 +32,14 @@ from mnar.option_values import shown
 from mnar.own_data.inputs import InputEncoder, samples_of
 from mnar.own_data.page.portfolio import own_data_page, portfolio_short_list
 from mnar.own_data.page.provenance import portfolio_origin
-from mnar.own_data.portfolio import OBJECTIVES, Choice, Objective, fit_portfolio, members_for
+from mnar.own_data.portfolio import Choice, Objective, fit_portfolio, members_for
 from mnar.own_data.portfolio.cross_validation import Tried
 from mnar.own_data.portfolio.member import Member, Samples
 from mnar.own_data.portfolio.members import named_member
 from mnar.own_data.portfolio.portfolio import TriedMember, decided
 from mnar.own_data.portfolio.verdict import disagreement, verdict_text
 from mnar.own_data.portfolio_model import PortfolioModel, read_portfolio_model, write_portfolio_model
-from mnar.own_data.portfolio_option_checks import check_options
+from mnar.own_data.portfolio_option_checks import check_portfolio_options, check_stored_options
 from mnar.own_data.predictions_file import PREDICTIONS, write_predictions_file
 from mnar.report import write_own_data_report
 from mnar.run.calibration_file import CalibrationData, read_calibration, write_calibration
@@ -56,7 +56,6 @@ from mnar.types import DataSet, OnProgress
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)  # raised for a missing or damaged file
 LARGEST_SEED = 2**31 - 1  # scikit-learn takes 32 bits, and a repeat of the cross-validation adds its number
-MOST_MINUTES, MOST_STEPS = 10**6, 10**12  # larger numbers are slips of the keyboard
 MINUTES_FOR_TABLES, MINUTES_FOR_IMAGES = 2.5, 8.0
 
 
@@ -84,18 +83,7 @@ class PortfolioConfig:
     fingerprint: str | None = None  # of the data; a resumed run checks it
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ValueError(f"unknown objective {self.objective!r}; choose from {list(OBJECTIVES)}")
-        if self.minutes is not None and not 0 < self.minutes <= MOST_MINUTES:
-            raise ValueError(
-                f"minutes is {shown(self.minutes)}; the time must be positive and at most {MOST_MINUTES:,} minutes. "
-                "Choose e.g. --minutes 5"
-            )
-        if self.iterations is not None and not 1 <= self.iterations <= MOST_STEPS:
-            raise ValueError(
-                f"iterations is {shown(self.iterations)}; it must be at least 1 and at most {MOST_STEPS:,}. Choose "
-                "e.g. --iterations 500"
-            )
+        check_portfolio_options(self.objective, self.minutes, self.iterations)
         if not 0 <= self.seed <= LARGEST_SEED:
             raise ValueError(f"seed is {shown(self.seed)}; choose one from 0 to {LARGEST_SEED}")
 
@@ -175,7 +163,7 @@ def read_portfolio_config(folder: Path) -> PortfolioConfig:
     path = folder / PORTFOLIO
     try:
         stored = read_yaml(path.read_text())
-        check_options(stored)
+        check_stored_options(stored)
         return PortfolioConfig(**stored)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({in_one_line(error)}); restore the file, or start a new run") from error

@@ -79,10 +79,10 @@ def configure_own_data(
     minutes: float | None = None,
 ) -> tuple[RunConfig, DataSet]:
     """Read the user's data and choose the configuration: defaults for this kind of data, then the user's options."""
-    if minutes is not None and iterations is not None:
-        raise ValueError("--minutes and --iterations both say how long to train; leave one of them out")
 
     def read() -> tuple[DataSet, str | None]:
+        if minutes is not None and iterations is not None:
+            raise ValueError("--minutes and --iterations both say how long to train; leave one of them out")
         of_data = {option: value for section, option, value in map(parse_setting, settings) if section == "dataset"}
         options = complete(own_data, {"root": str(source), **reading, **of_data}, "dataset", OWN_DATA)
         root, held_out = options.pop("root"), options.pop("held_out")

@@ -47,7 +47,8 @@ def split(
         if not 0 <= asked <= held[c]:
             raise ValueError(
                 f"class {c} was asked for {asked} labelled samples and holds {held[c]}; "
-                "request fewer labels, or as many classes as the data have"
+                "choose fewer labels: protocol.n1 (own, darp, pool_shape), protocol.gamma (cadr) or "
+                "protocol.num_labels (own, balanced)"
             )
 
     if isinstance(counts, ExactCounts) and counts.unlabeled is not None:

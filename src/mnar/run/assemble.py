@@ -30,7 +30,7 @@ from mnar.training.loader import Loader
 from mnar.training.options import decay_for
 from mnar.training.stages import Stage, plan_stages
 from mnar.training.trainer import Trainer
-from mnar.types import DataSet, Split, Task
+from mnar.types import DataSet, MissingLabels, Split, Task
 
 NUM_CHECKED = 100  # samples that guidances and learners may inspect before training
 
@@ -78,8 +78,11 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: Networ
         batch_labeled=options.batch_labeled,
         batch_unlabeled=options.batch_unlabeled,
     )
-    guidance = make_guidance(config, data, rows, task)
-    learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
+    try:
+        guidance = make_guidance(config, data, rows, task)
+        learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
+    except MissingLabels as error:
+        raise _with_class_names(error, data, options.validation) from error
     _check_learner(config, learner, rows)
     stages = _plan_stages(config, task, learner)
     loader = Loader(
@@ -181,12 +184,28 @@ def _check_learner(config: RunConfig, learner: Learner, rows: Split) -> None:
     if not learner.is_guided and not isinstance(guidance, NoGuidance):
         raise ValueError(f"{config.learner.name} makes no pseudo-labels to guide; choose --guidance none")
     if options.iterations < learner.generations:
-        section = "guidance" if guidance.generations > 1 else "learner"
+        section = _section_of_generations(guidance)
         raise ValueError(
             f"train.iterations is {options.iterations}, which is less than one step for each of "
             f"{learner.generations} generations; choose more steps, or fewer generations with --set "
             f"{section}.generations=2"
         )
+
+
+def _with_class_names(error: MissingLabels, data: DataSet, share_held_out: float) -> ValueError:
+    named = MissingLabels([data.class_names[int(number)] for number in error.classes], error.needed_by)
+    if not share_held_out:
+        return named
+    return ValueError(f"{named}. train.validation={share_held_out:g} holds out some labels; 0 holds out none")
+
+
+def _section_of_generations(guidance: Guidance) -> str:
+    """The section of the configuration that has the number of generations."""
+    if guidance.generations == 1:
+        return "learner"
+    stages = list(guidance.stages) if isinstance(guidance, Chain) else [guidance]
+    position = next(number for number, stage in enumerate(stages) if stage.generations > 1)
+    return "guidance" + ".preceded_by" * (len(stages) - 1 - position)  # the last stage stands first in the section
 
 
 def _plan_stages(config: RunConfig, task: Task, learner: Learner) -> tuple[Stage, ...]:

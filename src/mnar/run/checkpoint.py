@@ -31,6 +31,7 @@ STATE_SHAPE = {
     "random": {"cpu": Tensor},
 }
 NEWER_SUFFIX = ".new"
+UNVERIFIED = "has no digest, as in earlier versions of mnar, so it cannot be checked for changes"
 
 
 class DamagedCheckpoint(ValueError):
@@ -51,7 +52,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path, use: Callable[[dict[str, Any]], None] = lambda state: None) -> tuple[dict[str, Any], list[str]]:
-    """Read the newest checkpoint that can be used, and list the problems of newer checkpoints that were skipped.
+    """Read the newest checkpoint that can be used, and list what is wrong with it or with newer ones that were skipped.
 
     use    is called with the state; a checkpoint that it refuses with a ValueError is skipped
 
@@ -63,14 +64,14 @@ def load(path: Path, use: Callable[[dict[str, Any]], None] = lambda state: None)
         if not candidate.exists():
             continue
         try:
-            state = _read(candidate)
+            state, is_verified = _read(candidate)
             use(state)
         except DamagedCheckpoint as error:
             problems.append(str(error))
         except ValueError as error:
             problems.append(f"{candidate} does not fit the run ({in_one_line(error)})")
         else:
-            return state, problems
+            return state, problems if is_verified else [*problems, f"{candidate} {UNVERIFIED}"]
     if problems:
         raise DamagedCheckpoint("; ".join(problems) + "; no complete checkpoint is left, so start a new run")
     raise FileNotFoundError(f"no checkpoint at {path}")
@@ -97,8 +98,8 @@ def newer(path: Path) -> Path:
     return path.with_name(path.name + NEWER_SUFFIX)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read a checkpoint and check that it is complete and unchanged."""
+def _read(path: Path) -> tuple[dict[str, Any], bool]:
+    """Read a checkpoint, and return whether it has a digest, by which it is known to be unchanged."""
     try:
         _check_archive(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -106,7 +107,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise Changed(problem)
         if any(tensor.nbytes > path.stat().st_size for tensor in _tensors(state)):
             raise Changed("a tensor is larger than the file")  # a row that stands for many would fill the memory
-        return _unsealed(state)
+        return _unsealed(state), DIGEST in state
     except (PermissionError, MemoryError):
         raise
     except Exception as error:  # torch and zipfile raise many exception types for a damaged file

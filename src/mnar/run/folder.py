@@ -170,6 +170,11 @@ class RunFolder:
     def write_config(self, config: RunConfig) -> None:
         write_atomically(self.path / CONFIG, config.to_yaml())
 
+    def forget_beginning(self) -> None:
+        """Remove the files that a run writes before its first step, so that another run can use the folder."""
+        for name in (SPLIT, CONFIG):
+            (self.path / name).unlink(missing_ok=True)
+
     def write_split(self, record: SplitRecord) -> None:
         write_atomically(self.path / SPLIT, json.dumps(sealed(record)))
 

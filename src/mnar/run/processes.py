@@ -36,6 +36,12 @@ POLLS, POLL_SECONDS = 20, 0.05  # how often a process looks for the answer of pr
 SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
+class Ending:
+    """Whether all processes end because of an error that all of them know."""
+
+    is_agreed = False
+
+
 class ToldByFirst(RuntimeError):
     """Training ends in all processes, and process 0 tells the reason."""
 
@@ -72,16 +78,15 @@ def joined(backend: str | None = None) -> Iterator[None]:
     store = _store_of_this_start(store, rank, world_size)
     exchange = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     dist.init_process_group(exchange, store=store, rank=rank, world_size=world_size)
-    together(lambda: _check_backend(backend))
-    stopped: Interrupted | None = None
     try:
+        together(lambda: _check_backend(backend))
         yield
-    except Interrupted as error:
-        stopped = error
-    # After any other error, the group is left as it is: other processes may have ended and would not answer.
+    except Exception as error:
+        # After any other error, the group is left as it is: other processes may have ended and would not answer.
+        if isinstance(error, Interrupted) or Ending.is_agreed:
+            dist.destroy_process_group()
+        raise
     dist.destroy_process_group()
-    if stopped is not None:
-        raise stopped
 
 
 def _store_of_this_start(store: Store, rank: int, world_size: int) -> Store:
@@ -140,6 +145,7 @@ def together(action: Callable[[], T]) -> T:
     problems: list[str | None] = distributed.gather_objects(None if error is None else str(error))
     if not any(problem is not None for problem in problems):
         return result
+    Ending.is_agreed = True
     if distributed.rank() > 0:
         raise ToldByFirst from error
     if error is not None:

@@ -102,7 +102,11 @@ def new_run(
     files, display = RunFolder(folder), _display_of_first(display)
     with led(folder):
         only_first(begin)
-        check_shared(folder, config)
+        try:
+            check_shared(folder, config)
+        except ValueError:  # process 0 has written the files, and has the error that is not ToldByFirst
+            files.forget_beginning()
+            raise
         _pretrain(trainer, config, folder, display, data, until=until, on_finished=on_finished)
         try:
             _train(trainer, data, folder, 0, display, until, on_finished)

@@ -30,6 +30,7 @@ from mnar.own_data.portfolio import Choice, Objective, fit_portfolio, members_fo
 from mnar.own_data.portfolio.members import NAMES, named_member
 from mnar.own_data.portfolio.network import without_samples
 from mnar.own_data.portfolio_model import PortfolioModel
+from mnar.own_data.portfolio_option_checks import check_portfolio_options
 from mnar.recipes import configure
 from mnar.sklearn_api.partial_labels import class_codes, labeled_accuracy
 from mnar.types import DataSet
@@ -233,6 +234,7 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return is_member and self.guidance == "auto" and self.backbone is None and not self.settings
 
     def _fit_portfolio(self, data: DataSet) -> PortfolioModel:
+        check_portfolio_options(self.objective, self.minutes, self.iterations)
         samples, encoder = samples_of(data, self._seed)
         members = members_for(samples, fast=self.fast, every=self.learner != "auto", iterations=self.iterations)
         if self.learner != "auto":

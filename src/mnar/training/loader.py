@@ -103,8 +103,8 @@ class Loader:
                     choices = f"{below} or {below + processes}" if below else f"{processes}"
                     raise ValueError(
                         f"train.{name} gives {size} samples per step, which {processes} processes cannot share "
-                        f"equally; choose sizes (and train.batch_stages) that give e.g. {choices}, or another number "
-                        "of processes"
+                        f"equally; choose another number of processes, or, for a new run, sizes (and "
+                        f"train.batch_stages) that give e.g. {choices}"
                     )
 
     def stage_of(self, step: int) -> Stage:

@@ -66,6 +66,8 @@ class Unreliable:
         self.started: list[Path] = []
         self.num_submits = 0
 
+    def check(self, configs: Collection[RunConfig], seconds: float | None) -> None: ...
+
     @contextmanager
     def opened(self, folder: Path) -> Iterator[None]:
         yield

@@ -38,13 +38,19 @@ class Launcher(Protocol):
 
     pause: float  # seconds between two looks at the jobs
 
+    def check(self, configs: Collection[RunConfig], seconds: float | None) -> None:
+        """Raise an error if the launcher has no time limit of `seconds`, or can never train one of the runs.
+
+        This is called before anything is written.
+        """
+
     def opened(self, folder: Path) -> AbstractContextManager[None]:
         """Connect to the workers and check that they can train into `folder`; disconnect at the end."""
 
     def num_at_once(self, configs: Collection[RunConfig], asked: int | None, seconds: float | None) -> int:
         """How many jobs may be started before the first one ends. `asked` is the number that the user chose.
 
-        Raise an error if no worker can ever train one of the runs, or if the launcher has no time limit of `seconds`.
+        Raise an error if no worker of the cluster can ever train one of the runs.
         """
 
     def start(self, config: RunConfig, path: Path, seconds: float | None, with_report: bool) -> Job:

@@ -29,6 +29,10 @@ class RayTasks:
         self.cluster = RayCluster(options)
         self.shared: SharedFolder | None = None
 
+    def check(self, configs: Collection[RunConfig], seconds: float | None) -> None:
+        for config in configs:
+            check_device(config)
+
     @contextmanager
     def opened(self, folder: Path) -> Iterator[None]:
         with self.cluster.connected():

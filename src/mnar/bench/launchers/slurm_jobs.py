@@ -7,6 +7,7 @@ without a result is submitted again by `mnar.bench.parallel`.
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
@@ -40,6 +41,8 @@ class SlurmJobs:
                 "node of the cluster, or choose --launcher local"
             )
         self.pause = 1.0 if self.cluster == "slurm" else 0.1  # every look reads the shared file system
+        with tempfile.TemporaryDirectory() as folder:  # options are refused before the bench writes anything
+            self._update(submitit.AutoExecutor(folder, cluster=self.cluster), self.options)
         self.executor: Any = None
         self.shared: SharedFolder | None = None
         self.started: list[SlurmJob] = []  # not yet submitted
@@ -49,10 +52,10 @@ class SlurmJobs:
         self.shared = SharedFolder.mark(folder)
         kept = {"slurm_max_num_timeout": MOST_TIMEOUTS, "local_max_num_timeout": MOST_TIMEOUTS}
         self.executor = submitit.AutoExecutor(self.shared.folder / LOGS / "%j", cluster=self.cluster, **kept)
-        self._update(self.options)
+        self._update(self.executor, self.options)
         yield
 
-    def num_at_once(self, configs: Collection[RunConfig], asked: int | None, seconds: float | None) -> int:
+    def check(self, configs: Collection[RunConfig], seconds: float | None) -> None:
         if seconds is not None:
             raise ValueError(
                 "--minutes is not for --launcher slurm, because jobs wait in a queue; limit the time of a job with "
@@ -60,8 +63,10 @@ class SlurmJobs:
             )
         for config in configs:
             self._num_gpus(config)
+
+    def num_at_once(self, configs: Collection[RunConfig], asked: int | None, seconds: float | None) -> int:
         if asked is not None and self.cluster == "slurm":
-            self._update({"slurm_array_parallelism": asked})
+            self._update(self.executor, {"slurm_array_parallelism": asked})
         elif asked is not None:
             return asked
         return max(1, len(configs))  # one array has all runs
@@ -76,20 +81,21 @@ class SlurmJobs:
         """Submit the started runs: one array per number of GPUs."""
         started, self.started = sorted(self.started, key=lambda job: job.num_gpus), []
         for num_gpus, group in groupby(started, key=lambda job: job.num_gpus):
-            self._update({GPUS: num_gpus})
+            self._update(self.executor, {GPUS: num_gpus})
             jobs = list(group)
             with self.executor.batch():
                 submitted = [self.executor.submit(RequeuedSupervisor(job.order)) for job in jobs]
             for job, handle in zip(jobs, submitted, strict=True):
                 job.handle = handle
 
-    def _update(self, options: Mapping[str, Any]) -> None:
+    def _update(self, executor: submitit.AutoExecutor, options: Mapping[str, Any]) -> None:
         try:
-            self.executor.update_parameters(**options)
+            executor.update_parameters(**options)
         except (NameError, AssertionError, ValueError, TypeError) as error:
+            reason = str(error).partition("\n")[0].rstrip(".")
             raise ValueError(
-                f"submitit refuses an option of --launcher-option: {str(error).partition(chr(10))[0]}. Options of "
-                "sbatch have the prefix slurm_, e.g. slurm_partition=gpu"
+                f"submitit refuses an option of --launcher-option: {reason}. Options of sbatch have the prefix slurm_, "
+                "e.g. slurm_partition=gpu"
             ) from error
 
     def _num_gpus(self, config: RunConfig) -> int:

@@ -104,7 +104,7 @@ def decoded_cells(encoder: TableEncoder, x: npt.NDArray[np.float32]) -> list[str
     cells = []
     for j, name in enumerate(encoder.numeric_names):
         is_missing = encoder.numeric_had_missing[j] and x[position[f"{name} (missing)"]] > 0
-        cells.append(MISSING if is_missing else f"{x[position[name]] * encoder.stds[j] + encoder.means[j]:.4g}")
+        cells.append(MISSING if is_missing else f"{float(x[position[name]]) * encoder.stds[j] + encoder.means[j]:.4g}")
     for j, name in enumerate(encoder.categorical_names):
         levels = encoder.levels[j][: encoder.num_levels_alone[j]]
         found = [level for level in levels if x[position[f"{name} = {level}"]] > 0]
