@@ -35,6 +35,8 @@ from mnar.own_data.portfolio.member import Floats, Integers, with_shares
 
 DECISIONS = ("accept", "review", "reject")  # a decision code is a position in this tuple
 ACCEPT, REVIEW, REJECT = range(3)
+# A threshold is the confidence of a sample. In a batch of another size, the last digits of that confidence differ.
+ROUNDING = 1e-5
 LIKELY = 0.5  # a label with a smaller confidence is more likely wrong than right
 # On the table "letter", the promise is 1.2 points too high on average with 10, and 0.3 points with 20. With 50, a tenth
 # fewer labels are accepted, and the promise is no better.
@@ -88,7 +90,7 @@ class Decisions:
         probs[rows, labels] = -1.0
         second = probs.argmax(1)
         codes = np.where(confidences >= LIKELY, REVIEW, REJECT).astype(np.int8)
-        codes[confidences >= self.thresholds[labels]] = ACCEPT
+        codes[confidences >= self.thresholds[labels] - ROUNDING] = ACCEPT
         return Decided(labels, confidences, second, confidences - probs[rows, second], codes)
 
     def expected_overall(self, num_accepted: npt.NDArray[Any]) -> float:

@@ -45,12 +45,15 @@ def disagreement(choice: Choice, labels: Integers, class_names: Sequence[str]) -
     outside = np.flatnonzero((predicted < low) | (predicted > high))
     if not len(outside):
         return ()
-    worst = outside[np.argmax(np.maximum(low - predicted, predicted - high)[outside])]
+    distance = np.maximum(low - predicted, predicted - high).round(9)  # equal for two classes, but for rounding
+    worst = outside[np.argmax(distance[outside])]
     text = (
         f"{predicted[worst]:.1%} of the predictions for the pool are {class_names[worst]}, but the estimated share is "
         f"{choice.shares.low[worst]:.1%} to {choice.shares.high[worst]:.1%}"
     )
-    others = f" ({len(outside) - 1} other classes differ as well)" if len(outside) > 1 else ""
+    others = {1: "", 2: " (1 other class differs as well)"}.get(
+        len(outside), f" ({len(outside) - 1} other classes differ as well)"
+    )
     if choice.objective == "balanced_accuracy":
         remedy = (
             "the predictions treat every class as equally important; --objective accuracy follows the estimated shares"
