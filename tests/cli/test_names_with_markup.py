@@ -88,3 +88,12 @@ def test_a_progress_bar_shows_a_name_with_markup_as_it_is(monkeypatch: pytest.Mo
     with bar("reading data[/]/[red]x.csv") as show:
         show(completed=0.5)
     assert "reading data[/]/[red]x.csv" in shown[0]
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\v", "\x85", "\u2028"])
+def test_an_error_takes_one_line_even_if_a_column_has_a_line_break_in_its_name(mnar: Mnar, line_break: str) -> None:
+    Path("own.csv").write_text(f'"a{line_break}b",c\n1,2\n', encoding="utf-8")
+    outcome = mnar("inspect", "own.csv", "--label", "kind")
+    assert outcome.code == 1
+    assert len(outcome.errors.splitlines()) == 1
+    assert "its columns are a b, c" in outcome.errors

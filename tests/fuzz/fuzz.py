@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ from tests.fuzz.checkpoint_file import CheckpointFile
 from tests.fuzz.csv_table import CsvTable
 from tests.fuzz.image_folder import ImageFolder
 from tests.fuzz.npz_file import NpzFile
+from tests.fuzz.parquet_table import ParquetTable
 from tests.fuzz.reader import Reader, draw_no_report, fit_quick_members
 from tests.fuzz.rule import Judgement, Verdict, judge, kind_of, limit_this_process
 from tests.fuzz.run_files import RunFiles
@@ -32,7 +34,10 @@ from tests.fuzz.yaml_options import ConfigFile, Settings
 from tests.support.forked_command import import_like, run_forked
 from tests.support.killing import in_a_child, was_killed
 
-READERS: tuple[type[Reader], ...] = (CsvTable, ImageFolder, NpzFile, ConfigFile, Settings, CheckpointFile, RunFiles)
+NEEDING_PYARROW: tuple[type[Reader], ...] = (ParquetTable,) if find_spec("pyarrow") else ()
+READERS: tuple[type[Reader], ...] = (
+    *(CsvTable, *NEEDING_PYARROW, ImageFolder, NpzFile, ConfigFile, Settings, CheckpointFile, RunFiles),
+)
 SHARE_OF_WHOLE_COMMANDS = 0.2  # the other commands end when they have read their input, which is several times as fast
 MOST_KEPT = 3  # inputs that fail for the same reason
 NUM_PROCESSES = 2

@@ -38,6 +38,10 @@ NPY_TOKENS = (
     *b"'<f8' '|O' '<U9' '|S0' '>i2' '<c16' '<M8[D]' '|V0' () (-1,) (0,) (99999999999,) True 'descr' (( \0".split(b" "),
     *(b"(40, 40, 40)", b"(1000000, 1000000)"),
 )
+PARQUET_TOKENS = (
+    *b"PAR1 PARE kind weight schema list element key_value ARROW:schema pandas parquet-cpp-arrow \xff\xff".split(b" "),
+    *(b"\x15\0", b"\x19\x1c", b"\x19\xfc\xff\xff\xff\x0f", b"\x1c" * 200, b"\x19" * 200),  # starts of fields
+)
 STATE_TOKENS = (b"steps_done", b"config", b"model", b"digest", b"format", b"\x80\x02")
 VALUES: tuple[Any, ...] = (  # of options and of entries in a checkpoint
     *(None, True, False, 0, 1, 2, 3, -1, 0.5, -0.5, 1.0, 1e-300, 1e300, 1e39),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import Any
@@ -50,12 +50,19 @@ def _places(tree: Any) -> Iterator[tuple[dict[Any, Any], Any]]:
 
 def finished_runs(folder: Path) -> None:
     """Train a network on digits into the folder `run`, and a portfolio on data.csv into the folder `portfolio`."""
+    _run(("train", "--dataset", "digits", "--guidance", "prg", "--iterations", "2", *TINY, "--out", "run"), folder)
+    finished_portfolio(folder)
+
+
+def finished_portfolio(folder: Path) -> None:
+    """Train a portfolio on data.csv into the folder `portfolio`."""
     write_table(folder / "data.csv", ((8, 6, 3), (5, 5, 8)))
-    network = ("train", "--dataset", "digits", "--guidance", "prg", "--iterations", "2", *TINY, "--out", "run")
-    portfolio = ("train", "data.csv", "--label", "kind", "--fast", "--out", "portfolio")
-    for command in (network, portfolio):
-        ended = run_forked(command, folder, draw_no_report)
-        assert ended.exit_code == 0, ended.errors
+    _run(("train", "data.csv", "--label", "kind", "--fast", "--out", "portfolio"), folder)
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    ended = run_forked(command, folder, draw_no_report)
+    assert ended.exit_code == 0, ended.errors
 
 
 class ConfigFile(Reader):

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from mnar import cli
-from mnar.datasets.user_files import csv_columns
 
 UNCAUGHT = 70  # the exit code of a command that ended in an exception which `mnar` did not turn into a message
 
@@ -64,8 +63,6 @@ def import_like(arguments: Sequence[str], folder: Path, before: Action = _nothin
 
 
 def _exit_code(arguments: Sequence[str], folder: Path, before: Action, after: Action) -> int:
-    # A fork sometimes waits for ever in pyarrow, which scikit-learn imports before the fork.
-    csv_columns.USE_ARROW = False
     try:
         os.chdir(folder)
         before()

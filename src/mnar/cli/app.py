@@ -119,5 +119,5 @@ def main() -> None:
 
 
 def _print_error(error: Exception) -> None:
-    message = " ".join(error_message(error).split("\n"))  # a name may contain a line break
+    message = " ".join(error_message(error).splitlines())  # a name may contain a line break, also one of Unicode
     errors.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True, highlight=False)

@@ -1,4 +1,6 @@
 import csv
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,47 @@ def test_pyarrow_reads_plain_files_and_only_those(tmp_path: Path) -> None:
     plain = [name for name, text in ODD_FILES.items() if csv_arrow.can_read(csv_layout(write(tmp_path, text)))]
     others = {"quotes", "spaces before quotes", "line breaks in cells", "old line ends", "mixed line ends"}
     assert set(plain) == ODD_FILES.keys() - others
+
+
+def test_the_csv_module_reads_a_file_for_which_pyarrow_has_too_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(csv_arrow, "BYTES_FOR_THREADS", 1 << 60)
+    path = write(tmp_path, ODD_FILES["plain"])
+    with pytest.raises(csv_arrow.CannotRead):
+        next(csv_arrow.arrow_blocks(csv_layout(path)))
+    assert_equal(read_csv_columns(path), with_the_csv_module(path, monkeypatch))
+
+
+# A fork starts in milliseconds. With a limit of some of these sizes, `open_csv` itself waits for ever.
+READ_WITH_LITTLE_MEMORY = """
+import os
+import resource
+import signal
+from pathlib import Path
+import pyarrow.compute
+import pyarrow.csv
+from mnar.datasets.user_files.csv_columns import read_csv_columns
+
+for megabytes in (4, 6, 10, 64, 72, 80, 128, 132, 140, 148, 200, 1024, 1030, 1040, 1100, 1110, 2000):
+    if os.fork() == 0:
+        signal.alarm(30)
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (used + megabytes * 2**20, resource.RLIM_INFINITY))
+        os._exit(len(read_csv_columns(Path("own.csv")).row_numbers))
+    print(megabytes, os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_pyarrow_does_not_wait_for_ever_for_memory(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    write(tmp_path, ODD_FILES["plain"])
+    command = [sys.executable, "-c", READ_WITH_LITTLE_MEMORY]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    ends = dict(line.split() for line in done.stdout.splitlines())
+    assert ends
+    assert set(ends.values()) == {"2"}, f"{ends}\n{done.stderr}"
 
 
 def test_pyarrow_needs_no_help_of_the_csv_module_with_a_plain_file(

@@ -288,6 +288,62 @@ def test_a_missing_cell_of_a_coded_parquet_column_is_missing(tmp_path: Path) -> 
     assert read_data(path).y.tolist() == [0, -1, 1, -1, 2]
 
 
+def test_parquet_cells_that_numpy_does_not_know_are_texts(tmp_path: Path) -> None:
+    """Lists were decoded as if they were codes, and Python has no time of day in nanoseconds."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "list": arrow.array([[1, 2], None, [1, 2], [], []]),
+        "deep": arrow.array([[{"a": [1]}], None, [{"a": [1]}], [], []]),
+        "pair": arrow.array([[1.0, 2.0], None, [1.0, 2.0], [3.0, 4.0], None], arrow.list_(arrow.float32(), 2)),
+        "hour": arrow.array([1, None, 1, 3_600 * 10**9, None], arrow.time64("ns")),
+        "label": ["ant", None, "bee", "ant", "bee"],
+    }
+    parquet.write_table(arrow.table(columns), tmp_path / "nested.parquet")
+    table = features(read_data(tmp_path / "nested.parquet"))
+    levels = dict(zip(table.categorical_names, table.categories, strict=True))
+    assert levels["list"] == ("[1 2]", "[]")
+    assert levels["pair"] == ("[1. 2.]", "[3. 4.]")
+    assert levels["hour"] == ("00:00:00.000000001", "01:00:00.000000000")
+    assert len(levels["deep"]) == 2
+
+
+def test_a_parquet_column_that_holds_no_cells_of_a_table_is_named(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    no_text = arrow.array([b"\xff", b"ant"]).cast(arrow.string(), safe=False)
+    path = tmp_path / "bytes.parquet"
+    parquet.write_table(arrow.table({"x": no_text, "label": ["ant", None]}), path)
+    with pytest.raises(ValueError, match=r"bytes\.parquet: column 'x' holds cells of type string.*; save them as"):
+        read_data(path)
+
+
+def test_a_parquet_file_with_a_damaged_column_name_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "own.parquet"
+    parquet.write_table(arrow.table({"weight": [1, 2], "label": ["ant", None]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"weight", b"w\xffight"))
+    with pytest.raises(ValueError, match=r"own\.parquet is not a complete parquet file .*; write the file again"):
+        read_data(path)
+
+
+def test_a_parquet_file_that_asks_for_too_much_memory_is_refused_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def read(file: object) -> None:
+        raise arrow.ArrowMemoryError("malloc of size 4611686018427387904 failed")
+
+    path = tmp_path / "own.parquet"
+    parquet.write_table(arrow.table({"x": [1], "label": ["ant"]}), path)
+    monkeypatch.setattr(parquet.ParquetFile, "read", read)
+    with pytest.raises(ValueError, match=r"own\.parquet does not fit into the memory, or is damaged .*; save fewer"):
+        read_data(path)
+
+
 def test_a_parquet_file_reads_as_the_csv_of_the_same_cells(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -128,7 +128,12 @@ def reading_parquet(path: Path) -> Iterator[Any]:
     try:
         with parquet.ParquetFile(path) as file:
             yield file
-    except (import_module("pyarrow").ArrowException, OSError) as error:
+    except MemoryError as error:  # a damaged file may ask for any size
+        raise ValueError(
+            f"{path} does not fit into the memory, or is damaged ({error}); save fewer rows or columns, or write the "
+            "file again"
+        ) from error
+    except (import_module("pyarrow").ArrowException, UnicodeDecodeError, OSError) as error:
         raise ValueError(f"{path} is not a complete parquet file ({error}); write the file again") from error
 
 
@@ -141,7 +146,7 @@ def columns_of(frame: Any, where: str = "the table", first_row: int = 0) -> Colu
     for position, name in enumerate(names):
         if name in names[:position]:
             raise ValueError(f"{where}: two columns are called {name!r}; rename one of them")
-    cells = {str(name): _cells(frame[name]) for name in names}
+    cells = {str(name): _cells(frame[name], f"{where}: column {name!r}") for name in names}
     if not cells:
         raise ValueError(f"{where} has no columns; give a label column and at least one feature")
     sizes = {name: len(column) for name, column in cells.items()}
@@ -165,13 +170,14 @@ def _is_category(column: Any) -> bool:
     return str(getattr(column, "dtype", "")) == "category"
 
 
-def _cells(column: Any) -> Cells:
+def _cells(column: Any, where: str) -> Cells:
     """Return a column of numbers as an array, and any other column as texts."""
     if _is_category(column):
         column = column.astype(object)  # otherwise a missing cell would turn 1 into 1.0
-    if type_of_values := getattr(getattr(column, "type", None), "value_type", None):
-        column = column.cast(type_of_values)  # pyarrow's to_numpy returns the last category for a missing cell
-    values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    if hasattr(column, "to_pylist"):
+        values = _values_of_arrow(column, where)
+    else:
+        values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
     if values.ndim != 1:
         raise ValueError(f"a column has shape {values.shape}; give one cell per row")
     if values.dtype.kind in "iuf":
@@ -179,3 +185,23 @@ def _cells(column: Any) -> Cells:
     if values.dtype.kind in "mM":
         values = values.astype(str)  # tolist() would return dates as numbers of nanoseconds
     return [None if value is None else str(value) for value in values.tolist()]
+
+
+def _values_of_arrow(column: Any, where: str) -> npt.NDArray[Any]:
+    """Return an Arrow column as an array: numbers, or objects of which the texts are the cells."""
+    unreadable = (ValueError, TypeError, NotImplementedError, import_module("pyarrow").ArrowException)
+    try:
+        if hasattr(column.type, "index_type"):  # to_numpy would return the last category for a missing cell
+            column = column.cast(column.type.value_type)
+        try:
+            values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        except unreadable:  # e.g. a time of day in nanoseconds, which Python does not have
+            values = column.cast("string").to_numpy(zero_copy_only=False)
+    except MemoryError:
+        raise
+    except unreadable as error:
+        raise ValueError(
+            f"{where} holds cells of type {column.type}, which are read neither as numbers nor as texts ({error}); "
+            "save them as numbers or texts"
+        ) from error
+    return values

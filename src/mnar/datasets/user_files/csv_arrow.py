@@ -16,10 +16,11 @@ from mnar.datasets.user_files.label_values import USUAL_MISSING_FEATURES
 from mnar.types import OnProgress
 
 BYTES_PER_BLOCK = 1 << 23
+BYTES_FOR_THREADS = 1 << 26  # the stacks and the small objects of pyarrow's threads
 
 
 class CannotRead(Exception):
-    """The csv module would read the file in another way, or refuse it."""
+    """The csv module would read the file in another way, or refuse it, or pyarrow has too little memory."""
 
 
 def can_read(layout: CsvLayout) -> bool:
@@ -32,8 +33,13 @@ def can_read(layout: CsvLayout) -> bool:
 
 
 def arrow_blocks(layout: CsvLayout, progress: OnProgress | None = None) -> Iterator[Block]:
-    """Yield all rows of the file. `progress` counts bytes. A row of another length raises `CannotRead`."""
+    """Yield all rows of the file. `progress` counts bytes.
+
+    A row of another length raises `CannotRead`, and so does a lack of memory or threads: the csv module needs less.
+    """
     pyarrow, csv = import_module("pyarrow"), import_module("pyarrow.csv")
+    if not _has_memory_for_a_block():
+        raise CannotRead
     names = [f"f{column}" for column in range(len(layout.header))]  # as pyarrow calls columns without names
     num_bytes, num_rows = layout.path.stat().st_size, 0
     try:
@@ -54,7 +60,7 @@ def arrow_blocks(layout: CsvLayout, progress: OnProgress | None = None) -> Itera
                 num_rows += batch.num_rows
                 if progress is not None:  # by rows, because pyarrow reads the file ahead
                     progress(num_bytes * num_rows // max(num_rows, layout.num_lines), num_bytes)
-    except pyarrow.ArrowInvalid as error:
+    except pyarrow.ArrowException as error:
         raise CannotRead from error
     if progress is not None:
         progress(num_bytes, num_bytes)
@@ -79,6 +85,21 @@ class ArrowCells:
         encoded = self.cells.dictionary_encode()
         # The csv module skips spaces at the beginning of a cell.
         return [text.lstrip(" ") for text in encoded.dictionary.to_pylist()], _array(encoded.indices)
+
+
+def _has_memory_for_a_block() -> bool:
+    """Whether a block and the threads of pyarrow fit into the memory that this process may use.
+
+    If a thread of `open_csv` gets no memory for the first block, that thread and the caller wait for each other for
+    ever (pyarrow 26). So the memory is asked for here, where a refusal is an error, and is given back at once.
+    """
+    try:
+        # First the buffer, because pyarrow reserves up to 1 GiB for later buffers when it makes its first one.
+        import_module("pyarrow").allocate_buffer(BYTES_PER_BLOCK)
+        np.empty(BYTES_FOR_THREADS, np.uint8)
+    except MemoryError:
+        return False
+    return True
 
 
 def _block(batch: Any) -> Block:

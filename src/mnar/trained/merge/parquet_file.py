@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mnar.datasets.user_files.columns import columns_of
+from mnar.datasets.user_files.columns import columns_of, reading_parquet
 from mnar.datasets.user_files.identifiers import identifiers
 from mnar.datasets.user_files.label_values import label_column
 from mnar.trained.merge.backup import checked_backup, free_backup, replacing
@@ -26,21 +26,12 @@ class ParquetFile:
         unlabeled: Collection[str] = (),
         id: str | None = None,
     ) -> None:
-        try:
-            self.arrow, self.parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-        except ImportError as error:
-            raise ValueError(
-                f"reading {path} needs the package pyarrow: pip install 'mnar[fast]', or save the table as CSV"
-            ) from error
         self.path = path
-        try:
-            file = self.parquet.ParquetFile(path)
+        with reading_parquet(path) as file:
             self.table = file.read()
             first = file.metadata.row_group(0) if file.metadata.num_row_groups else None
             self.compression = "NONE" if first is None else first.column(0).compression
-            file.close()
-        except (ValueError, OSError) as error:
-            raise ValueError(f"{path} is not a complete parquet file ({error}); write the file again") from error
+        self.arrow, self.parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
         columns = columns_of(self.table, where=str(path), first_row=1)
         columns.require([name for name in (label, id) if name is not None])
         self.label = label or label_column([name for name in columns.names if name not in (*ignore, id)], str(path))
