@@ -351,7 +351,10 @@ def sources(tmp_path: Path) -> None:
             "--objective chooses among several classifiers, but --set train.lr=0.1 asks for one network",
         ),
         ("train animals.csv --label kind --objective recall", "unknown objective 'recall'; choose from"),
-        ("train animals.csv --label kind --minutes 0", "minutes is 0.*; the time must be positive and at most .* Choose e.g."),
+        (
+            "train animals.csv --label kind --minutes 0",
+            "minutes is 0.*; the time must be positive and at most .* Choose e.g.",
+        ),
         ("train animals.csv --label kind --id name", "no column 'name'; its columns are weight, length, colour, kind"),
         ("train --resume run --fast --minutes 3", "leave out --fast, --minutes, or start a new run"),
         ("train --fast --objective accuracy", "--objective, --fast can only be used with your own data"),

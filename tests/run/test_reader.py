@@ -107,6 +107,12 @@ def test_an_entry_that_is_missing_or_of_another_kind_is_an_error_that_names_file
         read_run(folder)
 
 
+def with_section(section: str, **entries: Any) -> str:
+    line: dict[str, Any] = {"step": 3, "test": {"accuracy": 0.5, "geometric_mean": 0.5}}
+    line[section] = {**line.get(section, {}), **entries}
+    return json.dumps(line)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -117,15 +123,25 @@ def test_an_entry_that_is_missing_or_of_another_kind_is_an_error_that_names_file
         ('{"step": 3, "test": {"accuracy": 0.5}}', "test.geometric_mean is missing"),
         (
             '{"step": 3, "test": {"accuracy": 0.5, "geometric_mean": 0.5, "recall": [0.5, "x"]}}',
-            "an item of test.recall is 'x'",
+            "test.recall has entries that are not finite numbers",
         ),
+        (with_section("test", accuracy=float("inf")), "test.accuracy has entries that are not finite numbers"),
+        (with_section("test", recall=[0.5] * 9), "test.recall has 9 entries for 10 classes"),
+        (with_section("train", loss=10**400), "train.loss has entries that are not finite numbers"),
+        (with_section("pseudo", share=[0.1] * 9), "pseudo.share has 9 entries for 10 classes"),
+        (with_section("pseudo", error=["1"] * 10), "pseudo.error has entries that are not finite numbers"),
+        (with_section("guidance", pool_share={}), "guidance.pool_share has entries that are not finite numbers"),
+        (with_section("matrices", transitions=[[1]] * 9 + [[1, 2]]), "matrices.transitions has rows of different"),
+        (with_section("matrices", transitions=[[]]), "matrices.transitions has 1 entries for 10 classes"),
+        ('{"step": 3, "test": {"accuracy": 0, "geometric_mean": 0}, "pseudo": 5}', "pseudo is '5'"),
+        (with_section("validation", loss=None), "validation.loss is missing"),
     ],
 )
 def test_a_line_that_is_no_evaluation_is_an_error_that_names_it(tmp_path: Path, line: str, said: str) -> None:
     folder = write_run(tmp_path / "run", num_evaluations=3)
     first, _, *rest = (folder / "metrics.jsonl").read_text().splitlines()
     (folder / "metrics.jsonl").write_text("\n".join([first, line, *rest]))
-    with pytest.raises(ValueError, match=rf"line 2 of .*metrics\.jsonl is damaged: {re.escape(said)}; restore it"):
+    with pytest.raises(ValueError, match=rf"line 2 of .*metrics\.jsonl is damaged: {re.escape(said)}.*; restore it"):
         read_run(folder)
 
 
@@ -170,12 +186,12 @@ def test_a_series_has_the_steps_that_recorded_it_and_nan_for_null(tmp_path: Path
     folder = write_run(tmp_path / "run", num_evaluations=2)
     lines = [
         {"step": 1, "test": {"accuracy": 0.1, "geometric_mean": 0.1}},
-        {"step": 2, "test": {"accuracy": 0.2, "geometric_mean": 0.1}, "pseudo": {"error": [None, 0.25]}},
+        {"step": 2, "test": {"accuracy": 0.2, "geometric_mean": 0.1}, "pseudo": {"error": [None, *[0.25] * 9]}},
     ]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     steps, errors = read_run(folder).series("pseudo", "error")
     assert steps.tolist() == [2]
-    np.testing.assert_array_equal(errors, [[np.nan, 0.25]])
+    np.testing.assert_array_equal(errors, [[np.nan, *[0.25] * 9]])
 
 
 @pytest.fixture

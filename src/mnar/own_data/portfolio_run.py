@@ -183,7 +183,8 @@ def evaluate_portfolio_run(
             if stored is None:
                 raise FileNotFoundError(CALIBRATION)
             names = from_json((folder / CHOICE).read_text())["class_names"]
-            if not isinstance(names, list) or len(names) != len(model.portfolio.shares):
+            is_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+            if not is_texts or len(names) != len(model.portfolio.shares):
                 raise ValueError(f"class_names in {CHOICE} are not the classes of the model")
         except UNREADABLE as error:
             raise ValueError(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
+
+import numpy as np
 
 from mnar.run.file_names import ENVIRONMENT, METRICS, SPLIT, resume_command
 
@@ -28,7 +31,11 @@ ENVIRONMENT_SHAPE = {
 }
 # Only the metrics that every version has recorded: a run stays readable after a metric is added.
 EVALUATION_SHAPE = {"step": int, "test": {"accuracy": NUMBER, "geometric_mean": NUMBER}}
-SCORES_PER_CLASS = ("precision", "recall")
+# Sections of an evaluation that hold numbers, lists with a number per class, and tables with a row per class.
+PER_CLASS = {"pseudo", "selection", "guidance", "matrices"}
+NUMBERS = {"test", "train", *PER_CLASS}
+VALIDATION_SHAPE = {"loss": NUMBER, "steps_since": int, "is_over": bool}
+SCORES_PER_CLASS = {"precision", "recall", "predicted_share"}
 WRITTEN_ON_RESUME = (ENVIRONMENT, SPLIT)  # `mnar train --resume` writes these files again, also for a finished run
 
 
@@ -61,12 +68,40 @@ def check_environment(path: Path, environment: Any) -> None:
     _check(path, environment, ENVIRONMENT_SHAPE)
 
 
-def check_evaluations(path: Path, lines: Iterable[Any]) -> None:
+def check_evaluations(path: Path, lines: Iterable[Any], num_classes: int | None = None) -> None:
+    """Check the lines of metrics.jsonl. Without the number of classes, the lengths of lists are not checked."""
     for number, line in enumerate(lines, start=1):
         where = f"line {number} of {path}"
         _check(where, line, EVALUATION_SHAPE)
-        for name in SCORES_PER_CLASS:
-            _check(where, line["test"].get(name, []), [NUMBER | None], f"test.{name}")
+        if "validation" in line:
+            _check(where, line["validation"], VALIDATION_SHAPE, "validation")
+        for section in NUMBERS.intersection(line):
+            _check(where, line[section], dict, section)
+            for name, value in line[section].items():
+                if problem := _problem_with_numbers(value, num_classes if section in PER_CLASS else None):
+                    raise damaged(where, f"{section}.{name} {problem}")
+        for name in SCORES_PER_CLASS.intersection(line["test"]):
+            if problem := _problem_with_numbers(line["test"][name], num_classes):
+                raise damaged(where, f"test.{name} {problem}")
+
+
+def _problem_with_numbers(value: object, num_classes: int | None) -> str | None:
+    """Say what is wrong with a number or a table of numbers, where null is an unknown number.
+
+    A table must have one row per class, unless `num_classes` is None.
+    """
+    kinds = set(map(type, np.array(value, dtype=object).flat))
+    if list in kinds:
+        return "has rows of different lengths"
+    try:
+        numbers = np.array(value, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        numbers = np.array(np.inf)
+    if not kinds <= {int, float, NoneType} or np.isinf(numbers).any():
+        return "has entries that are not finite numbers"
+    if numbers.ndim and num_classes is not None and len(numbers) != num_classes:
+        return f"has {len(numbers)} entries for {num_classes} classes"
+    return None
 
 
 def check_complete(folder: Path, lines: Sequence[dict[str, Any]], due: Iterable[int], because: str) -> None:

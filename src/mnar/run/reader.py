@@ -149,10 +149,10 @@ def read_run(folder: Path) -> Run:
         raise NotEvaluated(
             f"{files.path} has no evaluation in {METRICS} yet; train until the first one (train.eval_every)"
         )
-    check_evaluations(files.path / METRICS, lines)
+    config, split = files.sections(), files.split()
+    check_evaluations(files.path / METRICS, lines, len(split["class_names"]))
     # The labels selected between generations are pseudo-labels, so reports draw them in the same way.
     lines = [{"pseudo": line["selection"], **line} if "selection" in line else line for line in lines]
-    config, split = files.sections(), files.split()
     _check_no_gap(files.path, config["train"], lines, is_finished=is_finished)
     stage = RunFolder(files.path / PRETRAINING)
     pretraining = stage.environment() if stage.has_environment else None
