@@ -342,6 +342,7 @@ def sources(tmp_path: Path) -> None:
         ),
         ("train absent.csv", "no data at absent.csv; name a folder of images with a CSV"),
         ("inspect short.npy", "short.npy is none of .csv, .*; save it as one of these"),
+        ("train animals.csv --label kind --learner fixmatsch", "unknown learner 'fixmatsch'; choose from .*'kernel'"),
         (
             "train animals.csv --label kind --fast --learner fixmatch",
             "--fast chooses among several classifiers, but --learner fixmatch asks for one network; leave one of them",

@@ -173,6 +173,7 @@ def test_a_checkpoint_of_version_0_1_0_has_no_digest_and_is_loaded(finished_run:
     display = Watching()
     resume_run(state.parent, display)
     assert display.began_at == 31
+    assert display.warnings[0].startswith(f"{state} has no digest, as in earlier versions of mnar, so it cannot be")
     assert_same_run(state.parent, finished_run)
 
 

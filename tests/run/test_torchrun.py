@@ -125,6 +125,8 @@ def test_process_0_says_why_a_run_is_refused_and_nothing_is_written(tmp_path: Pa
             raise ValueError(message)
         if make not in (folders_apart, one_cannot_write):
             assert not (tmp_path / make.__name__).exists(), make.__name__
+    left = [file.name for file in (tmp_path / folders_apart.__name__ / "0").iterdir()]
+    assert set(left) <= {".lock"}, "the folder can be used again"
     assert silent == [""] * len(REFUSED), "the other processes leave the message to process 0"
 
 
@@ -134,12 +136,14 @@ def test_process_0_says_why_a_run_is_refused_and_nothing_is_written(tmp_path: Pa
     [
         (("--backend", "nccl"), "--backend nccl needs GPUs, but torch sees none"),
         (("--set", "engine.device=cuda"), "engine.device is 'cuda', but torch sees no CUDA device"),
+        (("--set", "guidance.alpha=-1"), "guidance.alpha (prg) is -1; expected a number"),
     ],
 )
-def test_nccl_without_gpus_is_refused_once(options: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused_once(options: tuple[str, ...], expected: str, tmp_path: Path) -> None:
     code, _, errors = finished(torchrun(*RUN, *options, "--out", tmp_path / "run"))
     assert code != 0
     assert errors.count(expected) == 1, errors
+    assert "SIGABRT" not in errors, "the processes end by themselves"
     assert not (tmp_path / "run").exists()
 
 

@@ -223,8 +223,14 @@ def test_wrong_input_is_refused_with_a_remedy(blobs: Any, fitted: MNARClassifier
         MNARClassifier().fit(x, np.full(len(y), -1))
     with pytest.raises(ValueError, match=r"every label is of class 1, .* If -1 is a class, choose another `unlabeled`"):
         MNARClassifier().fit(x, np.where(y == 0, -1, 1))
-    with pytest.raises(ValueError, match="unknown learner 'fixmatsch'"):
+    with pytest.raises(
+        ValueError, match=r"unknown learner 'fixmatsch'; choose from .*'auto', .*'fixmatch', .*'kernel'"
+    ):
         MNARClassifier("fixmatsch").fit(x, y)
+    with pytest.raises(ValueError, match="unknown objective 'f1'; choose from"):
+        MNARClassifier(objective="f1", fast=True).fit(x, y)
+    with pytest.raises(ValueError, match="minutes is -1; the time must be positive"):
+        MNARClassifier(minutes=-1, fast=True).fit(x, y)
     with pytest.raises(ValueError, match="expecting 2 features"):
         fitted.predict(x[:, :1])
 
