@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 from tests.fuzz.mutations import mutated, mutated_text
 from tests.fuzz.reader import Reader, draw_no_report
 from tests.fuzz.tokens import JSON_TOKENS
-from tests.fuzz.yaml_options import finished_runs
+from tests.fuzz.yaml_options import finished_runs, odd_tree
 from tests.fuzz.zip_archive import mutated_archive
 
-ARCHIVES, TEXTS = (".npz", ".pt"), (".json", ".jsonl", ".csv")
+ARCHIVES, RECORDS, TEXTS = (".npz", ".pt"), (".json", ".jsonl"), (".json", ".jsonl", ".csv")
+JSON_KEYS = ("", "x", "name", "step")
 
 
 class RunFiles(Reader):
@@ -40,6 +42,9 @@ class RunFiles(Reader):
             file.unlink()
         elif file.suffix in ARCHIVES and rng.random() < 0.7:
             file.write_bytes(mutated_archive(file.read_bytes(), rng))
+        elif file.suffix in RECORDS and rng.random() < 0.6:
+            *before, last = file.read_text().splitlines() if file.suffix == ".jsonl" else [file.read_text()]
+            file.write_text("\n".join([*before, json.dumps(odd_tree(json.loads(last), rng, JSON_KEYS))]) + "\n")
         elif file.suffix in TEXTS:
             file.write_bytes(mutated_text(file.read_text(), rng, ' :,[]{}"', JSON_TOKENS))
         else:

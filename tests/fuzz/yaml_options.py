@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,32 +21,33 @@ from tests.support.command import TINY, as_options
 from tests.support.forked_command import run_forked
 from tests.support.own_data_files import write_table
 
+YAML_KEYS = ("", "x", 1, None, 2.5, True, "name", (1, 2))
 FEW_ROWS = as_options(setting for setting in tiny.TINY if not setting.startswith("model."))
 
 
-def write_odd_yaml(tree: Any, rng: random.Random) -> str:
-    """Return a tree as YAML, after one or two of its values or keys have changed."""
-    changed = yaml.safe_load(yaml.safe_dump(tree))
+def odd_tree(tree: Any, rng: random.Random, keys: Sequence[Any]) -> Any:
+    """Return a copy of a tree in which one or two values have changed, or their keys, for which others are given."""
+    changed = copy.deepcopy(tree)
     for _ in range(rng.randint(1, 2)):
-        place, key = rng.choice(list(_places(changed)))
+        place, key = rng.choice(list(_places(changed)) or [({"": changed}, "")])
         change = rng.choice(["value", "value", "value", "drop", "key", "deeper"])
         if change == "value":
             place[key] = rng.choice(VALUES)
         elif change == "drop":
             del place[key]
-        elif change == "key":
-            place[rng.choice(["", "x", 1, None, 2.5, True, "name", (1, 2)])] = place.pop(key)
+        elif change == "key" and isinstance(place, dict):
+            place[rng.choice(keys)] = place.pop(key)
         else:
-            place[key] = rng.choice([[place[key]], {"name": place[key]}, {key: place[key]}])
-    return str(yaml.dump(changed, sort_keys=False))
+            place[key] = rng.choice([[place[key]], {"name": place[key]}, {keys[0]: place[key]}])
+    return changed
 
 
-def _places(tree: Any) -> Iterator[tuple[dict[Any, Any], Any]]:
-    """Every mapping in a tree, with each of its keys."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield tree, key
-            yield from _places(value)
+def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Every mapping and every list in a tree, with each of its keys or with some of its positions."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree[:3]) if isinstance(tree, list) else ()
+    for key, value in items:
+        yield tree, key
+        yield from _places(value)
 
 
 def finished_runs(folder: Path) -> None:
@@ -81,7 +83,7 @@ class ConfigFile(Reader):
         file = folder / run / self.files[run]
         text = file.read_text().replace(str(self.originals), str(folder))
         if rng.random() < 0.6:
-            file.write_text(write_odd_yaml(yaml.safe_load(text), rng))
+            file.write_text(yaml.dump(odd_tree(yaml.safe_load(text), rng, YAML_KEYS), sort_keys=False))
         elif rng.random() < 0.05:
             file.write_text(LAUGHS + text)
         else:
