@@ -1,4 +1,5 @@
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -125,7 +126,8 @@ def with_section(section: str, **entries: Any) -> str:
             '{"step": 3, "test": {"accuracy": 0.5, "geometric_mean": 0.5, "recall": [0.5, "x"]}}',
             "test.recall has entries that are not finite numbers",
         ),
-        (with_section("test", accuracy=float("inf")), "test.accuracy has entries that are not finite numbers"),
+        (with_section("test", accuracy=float("inf")), "test.accuracy is inf"),
+        (with_section("test", calibration_error=-math.inf), "test.calibration_error has entries that are not finite"),
         (with_section("test", recall=[0.5] * 9), "test.recall has 9 entries for 10 classes"),
         (with_section("train", loss=10**400), "train.loss has entries that are not finite numbers"),
         (with_section("pseudo", share=[0.1] * 9), "pseudo.share has 9 entries for 10 classes"),
@@ -143,6 +145,17 @@ def test_a_line_that_is_no_evaluation_is_an_error_that_names_it(tmp_path: Path, 
     (folder / "metrics.jsonl").write_text("\n".join([first, line, *rest]))
     with pytest.raises(ValueError, match=rf"line 2 of .*metrics\.jsonl is damaged: {re.escape(said)}.*; restore it"):
         read_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(10**30, "an item of unlabeled is 1000"), (-1, "unlabeled has a count of -1")]
+)
+def test_a_count_that_no_data_can_have_is_an_error_that_names_it(tmp_path: Path, count: int, said: str) -> None:
+    path = write_run(tmp_path / "run", num_evaluations=3) / "split.json"
+    split = {name: value for name, value in json.loads(path.read_text()).items() if name != "digest"}
+    path.write_text(json.dumps({**split, "unlabeled": [count, *split["unlabeled"][1:]]}))
+    with pytest.raises(ValueError, match=rf"split\.json is damaged: {said}.*; restore it"):
+        read_run(path.parent)
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "split.json", "environment.json", "metrics.jsonl"])

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from mnar.option_values import shown
 from mnar.run.file_names import ENVIRONMENT, METRICS, SPLIT, resume_command
 
 # A shape is a type, a list with the shape of its items, or a dict of shapes by name (further names are allowed).
 NUMBER = int | float
+LARGEST_NUMBER = 2**63 - 1  # numpy and matplotlib take no larger whole numbers
 PART = {"name": str}
 CONFIG_SHAPE = {
     "dataset": PART,
@@ -62,6 +64,8 @@ def check_split(path: Path, split: Any) -> None:
     for name in COUNTS:
         if len(split[name]) != len(split["class_names"]):
             raise damaged(path, f"{name} has {len(split[name])} counts for {len(split['class_names'])} classes")
+        if min(split[name], default=0) < 0:
+            raise damaged(path, f"{name} has a count of {min(split[name])}")
 
 
 def check_environment(path: Path, environment: Any) -> None:
@@ -120,6 +124,8 @@ def problem_with(value: Any, shape: Any, entry: str = "") -> str | None:
     kind: Any = type(shape) if isinstance(shape, dict | list) else shape
     if not isinstance(value, kind):
         return f"{entry or 'its content'} {'is missing' if value is None else f'is {str(value)[:40]!r}'}"
+    if isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER:  # also NaN
+        return f"{entry} is {shown(value)}"
     inner = list[tuple[Any, Any, str]]()
     if isinstance(shape, dict):
         inner = [(value.get(name), of, f"{entry}.{name}" if entry else name) for name, of in shape.items()]
