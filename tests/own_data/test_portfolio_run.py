@@ -309,6 +309,19 @@ def test_a_damaged_result_of_a_member_is_tried_again_with_a_warning_that_names_i
     assert_same_result(finished, finished_once)
 
 
+def test_a_changed_result_of_a_member_is_found_by_its_digest_and_tried_again(
+    finished: Path, finished_once: Path
+) -> None:
+    path = finished / "members/kernel.npz"
+    with np.load(path) as stored:
+        arrays = {**stored, "probs_labeled": stored["probs_labeled"][:, ::-1]}
+    np.savez(path, **arrays)
+    display = Watching()
+    resume_portfolio_run(finished, display)
+    assert display.warnings == [f"{path} is damaged; the member kernel is tried again"]
+    assert_same_result(finished, finished_once)
+
+
 def test_resuming_a_finished_run_fits_no_member_by_cross_validation_and_writes_lost_files_again(
     finished: Path, finished_once: Path
 ) -> None:

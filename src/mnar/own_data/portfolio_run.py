@@ -12,7 +12,6 @@ The folder contains
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +24,6 @@ import yaml
 
 from mnar.atomic_write import from_json, write_atomically
 from mnar.config import read_yaml
-from mnar.datasets.npz_file import read_npz
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import UNLABELED, read_data
 from mnar.option_values import shown
@@ -47,6 +45,7 @@ from mnar.run.file_names import CALIBRATION, CHOICE, MEMBERS, PORTFOLIO, resume_
 from mnar.run.lock import locked
 from mnar.run.model_checks import in_one_line
 from mnar.run.other_data import read_other_data
+from mnar.run.sealed_npz import read_sealed_npz, write_sealed_npz
 from mnar.run.stopping import StopFlag, stopping_on_signals
 from mnar.training.evaluation import count_pairs
 from mnar.training.metrics import Predictions as ScoredPredictions
@@ -299,7 +298,7 @@ class _Keeper:
     def load(self, name: str) -> Tried | None:
         path = self.folder / MEMBERS / f"{name}.npz"
         try:
-            stored = read_npz(path)
+            stored = read_sealed_npz(path, needs_digest=True)
             return Tried(
                 name,
                 bool(stored["uses_pool"]),
@@ -314,16 +313,9 @@ class _Keeper:
             return None
 
     def keep(self, tried: Tried) -> None:
-        buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            uses_pool=tried.uses_pool,
-            seconds=tried.seconds,
-            probs_labeled=tried.probs_labeled,
-            probs_pool=tried.probs_pool,
-        )
         (self.folder / MEMBERS).mkdir(exist_ok=True)
-        write_atomically(self.folder / MEMBERS / f"{tried.name}.npz", buffer.getvalue())
+        arrays = {name: value for name, value in vars(tried).items() if name != "name"}
+        write_sealed_npz(self.folder / MEMBERS / f"{tried.name}.npz", arrays)
 
 
 def calibration_data(choice: Choice, samples: Samples) -> CalibrationData:

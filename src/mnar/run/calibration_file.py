@@ -9,7 +9,6 @@ digest            the digest of the other arrays; earlier versions wrote none
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mnar.atomic_write import DIGEST, Changed, sealed, unsealed, write_atomically
-from mnar.datasets.npz_file import read_npz
+from mnar.atomic_write import Changed
 from mnar.run.file_names import CALIBRATION, resume_command
+from mnar.run.sealed_npz import read_sealed_npz, write_sealed_npz
 from mnar.training.evaluation import predict_test_set
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet
@@ -40,10 +39,7 @@ class CalibrationData(NamedTuple):
 
 def write_calibration(folder: Path, data: CalibrationData) -> None:
     """Write the file."""
-    arrays = {name: np.asarray(value) for name, value in data._asdict().items() if value is not None}
-    buffer = io.BytesIO()
-    np.savez(buffer, **sealed(arrays))
-    write_atomically(folder / CALIBRATION, buffer.getvalue())
+    write_sealed_npz(folder / CALIBRATION, {name: value for name, value in data._asdict().items() if value is not None})
 
 
 def read_calibration(folder: Path, num_classes: int | None = None) -> CalibrationData | None:
@@ -64,10 +60,7 @@ def read_calibration(folder: Path, num_classes: int | None = None) -> Calibratio
 
 def _read(path: Path) -> CalibrationData:
     try:
-        arrays: dict[str, Any] = read_npz(path)
-        if DIGEST in arrays:
-            arrays = unsealed({**arrays, DIGEST: str(arrays[DIGEST])})
-        data = CalibrationData(**arrays)
+        data = CalibrationData(**read_sealed_npz(path, needs_digest=False))
     except (FileNotFoundError, Changed):
         raise
     except (ValueError, TypeError) as error:
