@@ -276,6 +276,11 @@ def _choose(section: str, given: Any, where: str | None = None) -> Choice:
     )
 
 
+def names_of(section: str) -> list[str]:
+    """The names of the parts that a section can have."""
+    return sorted(TABLES[section])
+
+
 @functools.cache
 def _signature(make: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(make)

@@ -106,7 +106,10 @@ def test_pseudo_label_errors_have_rare_classes_last_and_average_the_seeds_that_h
         split = json.loads((folder / "split.json").read_text()) | {"labeled": [2, 40]}
         (folder / "split.json").write_text(json.dumps(split))
         scores = {"accuracy": 0.5, "geometric_mean": 0.5}
-        lines = [{"step": 300 * (i + 1), "test": scores, "pseudo": {"error": each}} for i, each in enumerate(errors)]
+        lines = [
+            {"step": 300 * (i + 1), "test": scores, "pseudo": dict.fromkeys(("share", "error", "precision"), each)}
+            for i, each in enumerate(errors)
+        ]
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
         recorded.append(read_run(folder))
     figure = pseudo_label_errors(methods_of(recorded))

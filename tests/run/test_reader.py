@@ -110,6 +110,8 @@ def test_an_entry_that_is_missing_or_of_another_kind_is_an_error_that_names_file
 
 def with_section(section: str, **entries: Any) -> str:
     line: dict[str, Any] = {"step": 3, "test": {"accuracy": 0.5, "geometric_mean": 0.5}}
+    if section == "pseudo":
+        line[section] = dict.fromkeys(("share", "error", "precision"), [0.5] * 10)
     line[section] = {**line.get(section, {}), **entries}
     return json.dumps(line)
 
@@ -199,7 +201,7 @@ def test_a_series_has_the_steps_that_recorded_it_and_nan_for_null(tmp_path: Path
     folder = write_run(tmp_path / "run", num_evaluations=2)
     lines = [
         {"step": 1, "test": {"accuracy": 0.1, "geometric_mean": 0.1}},
-        {"step": 2, "test": {"accuracy": 0.2, "geometric_mean": 0.1}, "pseudo": {"error": [None, *[0.25] * 9]}},
+        json.loads(with_section("pseudo", error=[None, *[0.25] * 9])) | {"step": 2},
     ]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     steps, errors = read_run(folder).series("pseudo", "error")

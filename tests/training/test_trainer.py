@@ -438,7 +438,7 @@ def pseudo_label_scores_of(line: dict[str, Any]) -> dict[str, Any]:
 def test_with_very_many_classes_no_matrices_are_kept(trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of()
     for most_classes, is_kept in ((10, True), (9, False)):
-        monkeypatch.setattr("mnar.training.evaluation.MOST_CLASSES_OF_A_MATRIX", most_classes)
+        monkeypatch.setattr("mnar.training.metrics_line.MOST_CLASSES_OF_A_MATRIX", most_classes)
         trainer.loader.seek(0)
         trainer.step()
         line = trainer.evaluate(1, is_last=True)

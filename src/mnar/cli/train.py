@@ -209,13 +209,12 @@ def _network_options(
     learner: str | None, guidance: str | None, settings: list[str], *, tensorboard: bool
 ) -> str | None:
     """The first option that only a single network has; None if the portfolio can be used."""
-    from mnar.config import parse_setting
-    from mnar.learners import LEARNERS
+    from mnar.config import names_of, parse_setting
     from mnar.own_data.portfolio.members import NAMES
 
     if learner is not None and learner not in NAMES:
-        if learner not in LEARNERS:
-            raise ValueError(f"unknown learner {learner!r}; choose from {sorted({*NAMES, *LEARNERS})}")
+        if learner not in names_of("learner"):
+            raise ValueError(f"unknown learner {learner!r}; choose from {sorted({*NAMES, *names_of('learner')})}")
         return f"--learner {learner}"
     if guidance is not None:
         return f"--guidance {guidance}"

@@ -19,7 +19,7 @@ import torch
 from mnar.atomic_write import Changed
 from mnar.run.file_names import CALIBRATION, resume_command
 from mnar.run.sealed_npz import read_sealed_npz, write_sealed_npz
-from mnar.training.evaluation import predict_test_set
+from mnar.training.metrics_line import predict_test_set
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet
 

@@ -33,11 +33,12 @@ ENVIRONMENT_SHAPE = {
 }
 # Only the metrics that every version has recorded: a run stays readable after a metric is added.
 EVALUATION_SHAPE = {"step": int, "test": {"accuracy": NUMBER, "geometric_mean": NUMBER}}
-# Sections of an evaluation that hold numbers, lists with a number per class, and tables with a row per class.
-PER_CLASS = {"pseudo", "selection", "guidance", "matrices"}
-NUMBERS = {"test", "train", *PER_CLASS}
 VALIDATION_SHAPE = {"loss": NUMBER, "steps_since": int, "is_over": bool}
-SCORES_PER_CLASS = {"precision", "recall", "predicted_share"}
+OF_PSEUDO_LABELS = {"share": list, "error": list, "precision": list}
+SECTION_SHAPES = {"validation": VALIDATION_SHAPE, "pseudo": OF_PSEUDO_LABELS, "selection": OF_PSEUDO_LABELS}
+NUMBERS = ("test", "train", "pseudo", "selection", "guidance", "matrices")  # sections that hold numbers only
+PER_CLASS = {"guidance": 1, "matrices": 2}  # lists with a number per class, and tables with a row per class
+SCORES_PER_CLASS = ("precision", "recall", "predicted_share")
 WRITTEN_ON_RESUME = (ENVIRONMENT, SPLIT)  # `mnar train --resume` writes these files again, also for a finished run
 
 
@@ -77,22 +78,24 @@ def check_evaluations(path: Path, lines: Iterable[Any], num_classes: int | None 
     for number, line in enumerate(lines, start=1):
         where = f"line {number} of {path}"
         _check(where, line, EVALUATION_SHAPE)
-        if "validation" in line:
-            _check(where, line["validation"], VALIDATION_SHAPE, "validation")
-        for section in NUMBERS.intersection(line):
-            _check(where, line[section], dict, section)
-            for name, value in line[section].items():
-                if problem := _problem_with_numbers(value, num_classes if section in PER_CLASS else None):
+        for section, shape in SECTION_SHAPES.items():
+            if section in line:
+                _check(where, line[section], shape, section)
+        for section in NUMBERS:
+            values = line.get(section, {})
+            _check(where, values, dict, section)
+            for name, value in values.items():
+                per_class = (section in SECTION_SHAPES and name != "accepted") or name in SCORES_PER_CLASS
+                dimensions = PER_CLASS.get(section, 1 if per_class else None)
+                if problem := _problem_with_numbers(value, dimensions, num_classes):
                     raise damaged(where, f"{section}.{name} {problem}")
-        for name in SCORES_PER_CLASS.intersection(line["test"]):
-            if problem := _problem_with_numbers(line["test"][name], num_classes):
-                raise damaged(where, f"test.{name} {problem}")
 
 
-def _problem_with_numbers(value: object, num_classes: int | None) -> str | None:
+def _problem_with_numbers(value: object, dimensions: int | None, num_classes: int | None) -> str | None:
     """Say what is wrong with a number or a table of numbers, where null is an unknown number.
 
-    A table must have one row per class, unless `num_classes` is None.
+    dimensions     1: a list with a number per class; 2: a table with a row per class; None: numbers of any shape
+    num_classes    the number of classes, if it is known
     """
     kinds = set(map(type, np.array(value, dtype=object).flat))
     if list in kinds:
@@ -103,7 +106,11 @@ def _problem_with_numbers(value: object, num_classes: int | None) -> str | None:
         numbers = np.array(np.inf)
     if not kinds <= {int, float, NoneType} or np.isinf(numbers).any():
         return "has entries that are not finite numbers"
-    if numbers.ndim and num_classes is not None and len(numbers) != num_classes:
+    if dimensions is None:
+        return None
+    if numbers.ndim != dimensions:
+        return f"is not a {'list' if dimensions == 1 else 'table'} of numbers"
+    if num_classes not in (None, len(numbers)):
         return f"has {len(numbers)} entries for {num_classes} classes"
     return None
 

@@ -14,13 +14,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mnar.config import OWN_DATA, RunConfig
+from mnar.config import OWN_DATA, RunConfig, names_of
 from mnar.datasets.npz_file import samples as image_samples
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files.partly_labeled import UNLABELED, PartlyLabeled, Table, unnamed_columns
 from mnar.datasets.user_files.table import features_like, features_of
 from mnar.datasets.user_files.table_encoder import TableEncoder
-from mnar.learners import LEARNERS
 from mnar.models import NetworkOrFactory
 from mnar.own_data.defaults import default_sections
 from mnar.own_data.in_memory import keep_random_state, network_probs, train_in_memory
@@ -255,8 +254,9 @@ class MNARClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _configure(self, data: DataSet) -> RunConfig:
         num_unlabeled = int((data.train_y == UNLABELED).sum())
-        if self.learner not in ("auto", *LEARNERS):
-            raise ValueError(f"unknown learner {self.learner!r}; choose from {sorted({'auto', *NAMES, *LEARNERS})}")
+        if self.learner not in ("auto", *names_of("learner")):
+            known = sorted({"auto", *NAMES, *names_of("learner")})
+            raise ValueError(f"unknown learner {self.learner!r}; choose from {known}")
         learner, guidance = (None if name == "auto" else name for name in (self.learner, self.guidance))
         if num_unlabeled == 0 and (learner or guidance):
             warnings.warn(

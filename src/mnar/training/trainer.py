@@ -21,9 +21,9 @@ from mnar.models.side_stream import weight_gradients_aside
 from mnar.training.collapse import NUM_PROBED, Collapsed, is_due, signs_of, verdict
 from mnar.training.early_stopping import BestSoFar, evaluating
 from mnar.training.engine import Engine
-from mnar.training.evaluation import metrics_line
 from mnar.training.loader import Loader
 from mnar.training.meters import Diverged, Meters
+from mnar.training.metrics_line import metrics_line
 from mnar.training.optimizer import Average, load_optimizer, make_optimizer
 from mnar.training.options import TrainOptions
 from mnar.training.recorder import Recorder
