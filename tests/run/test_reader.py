@@ -136,6 +136,10 @@ def with_section(section: str, **entries: Any) -> str:
         (with_section("pseudo", error=["1"] * 10), "pseudo.error has entries that are not finite numbers"),
         (with_section("guidance", pool_share={}), "guidance.pool_share has entries that are not finite numbers"),
         (with_section("matrices", transitions=[[1]] * 9 + [[1, 2]]), "matrices.transitions has rows of different"),
+        (
+            with_section("matrices", transitions=[[1e39] * 10] * 10),
+            "matrices.transitions has entries that are too large",
+        ),
         (with_section("matrices", transitions=[[]]), "matrices.transitions has 1 entries for 10 classes"),
         ('{"step": 3, "test": {"accuracy": 0, "geometric_mean": 0}, "pseudo": 5}', "pseudo is '5'"),
         (with_section("validation", loss=None), "validation.loss is missing"),

@@ -108,6 +108,8 @@ def _problem_with_numbers(value: object, dimensions: int | None, num_classes: in
         return "has entries that are not finite numbers"
     if dimensions is None:
         return None
+    if (np.abs(numbers) > LARGEST_NUMBER).any():  # a comparison with NaN is false
+        return "has entries that are too large"
     if numbers.ndim != dimensions:
         return f"is not a {'list' if dimensions == 1 else 'table'} of numbers"
     if num_classes not in (None, len(numbers)):
