@@ -85,18 +85,21 @@ def check_evaluations(path: Path, lines: Iterable[Any], num_classes: int | None 
             values = line.get(section, {})
             _check(where, values, dict, section)
             for name, value in values.items():
-                per_class = (section in SECTION_SHAPES and name != "accepted") or name in SCORES_PER_CLASS
-                dimensions = PER_CLASS.get(section, 1 if per_class else None)
-                if problem := _problem_with_numbers(value, dimensions, num_classes):
+                if problem := _problem_with_numbers(value, _dimensions(section, name), num_classes):
                     raise damaged(where, f"{section}.{name} {problem}")
 
 
-def _problem_with_numbers(value: object, dimensions: int | None, num_classes: int | None) -> str | None:
-    """Say what is wrong with a number or a table of numbers, where null is an unknown number.
+def _dimensions(section: str, name: str) -> tuple[int, ...]:
+    """The dimensions that a value can have: 0 for a number, 1 for a number per class, 2 for a row per class."""
+    if section in PER_CLASS:
+        return (PER_CLASS[section],)
+    if name in SCORES_PER_CLASS or (section in SECTION_SHAPES and name in OF_PSEUDO_LABELS):
+        return (1,)
+    return (0, 1) if section == "test" else (0,)  # a metric is one share, or one share per class
 
-    dimensions     1: a list with a number per class; 2: a table with a row per class; None: numbers of any shape
-    num_classes    the number of classes, if it is known
-    """
+
+def _problem_with_numbers(value: object, dimensions: tuple[int, ...], num_classes: int | None) -> str | None:
+    """Say what is wrong with a number or a table of numbers, where null is an unknown number."""
     kinds = set(map(type, np.array(value, dtype=object).flat))
     if list in kinds:
         return "has rows of different lengths"
@@ -106,13 +109,11 @@ def _problem_with_numbers(value: object, dimensions: int | None, num_classes: in
         numbers = np.array(np.inf)
     if not kinds <= {int, float, NoneType} or np.isinf(numbers).any():
         return "has entries that are not finite numbers"
-    if dimensions is None:
-        return None
-    if (np.abs(numbers) > LARGEST_NUMBER).any():  # a comparison with NaN is false
+    if numbers.ndim not in dimensions:
+        return f"is not a {('number', 'list', 'table')[dimensions[-1]]}"
+    if numbers.ndim and (np.abs(numbers) > LARGEST_NUMBER).any():  # a comparison with NaN is false
         return "has entries that are too large"
-    if numbers.ndim != dimensions:
-        return f"is not a {'list' if dimensions == 1 else 'table'} of numbers"
-    if num_classes not in (None, len(numbers)):
+    if numbers.ndim and num_classes not in (None, len(numbers)):
         return f"has {len(numbers)} entries for {num_classes} classes"
     return None
 
