@@ -120,8 +120,8 @@ class DyingBetweenGenerations(RunRecorder):
     The last process survives: it saves the first checkpoint of the next generation. `left` has all the folders.
     """
 
-    def __init__(self, folder: Path, trainer: Trainer, first_step: int) -> None:
-        super().__init__(folder, trainer, (), first_step, Display(), StopFlag())
+    def __init__(self, folder: Path, trainer: Trainer, class_names: tuple[str, ...], first_step: int) -> None:
+        super().__init__(folder, trainer, class_names, first_step, Display(), StopFlag())
         self.trainer, self.left = trainer, list[Path]()
 
     def generation(self, number: int, selection: Selection | None) -> None:
@@ -148,7 +148,7 @@ def die_between_generations(folder: Path) -> list[Path]:
     data = mnar.run.load_data(config)
     trainer = mnar.run.make_trainer(config, data, mnar.run.make_split(config, data))
     trainer.load_state_dict(checkpoint.load(folder / STATE)[0])
-    recorder = DyingBetweenGenerations(folder, trainer, int(trainer.steps_done))
+    recorder = DyingBetweenGenerations(folder, trainer, data.class_names, int(trainer.steps_done))
     with suppress(Interrupted):
         train(trainer, recorder)
     return recorder.left

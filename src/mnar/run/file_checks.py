@@ -73,8 +73,7 @@ def check_environment(path: Path, environment: Any) -> None:
     _check(path, environment, ENVIRONMENT_SHAPE)
 
 
-def check_evaluations(path: Path, lines: Iterable[Any], num_classes: int | None = None) -> None:
-    """Check the lines of metrics.jsonl. Without the number of classes, the lengths of lists are not checked."""
+def check_evaluations(path: Path, lines: Iterable[Any], num_classes: int) -> None:
     for number, line in enumerate(lines, start=1):
         where = f"line {number} of {path}"
         _check(where, line, EVALUATION_SHAPE)
@@ -98,7 +97,7 @@ def _dimensions(section: str, name: str) -> tuple[int, ...]:
     return (0, 1) if section == "test" else (0,)  # a metric is one share, or one share per class
 
 
-def _problem_with_numbers(value: object, dimensions: tuple[int, ...], num_classes: int | None) -> str | None:
+def _problem_with_numbers(value: object, dimensions: tuple[int, ...], num_classes: int) -> str | None:
     """Say what is wrong with a number or a table of numbers, where null is an unknown number."""
     kinds = set(map(type, np.array(value, dtype=object).flat))
     if list in kinds:
@@ -113,7 +112,7 @@ def _problem_with_numbers(value: object, dimensions: tuple[int, ...], num_classe
         return f"is not a {('number', 'list', 'table')[dimensions[-1]]}"
     if numbers.ndim and (np.abs(numbers) > LARGEST_NUMBER).any():  # a comparison with NaN is false
         return "has entries that are too large"
-    if numbers.ndim and num_classes not in (None, len(numbers)):
+    if numbers.ndim and len(numbers) != num_classes:
         return f"has {len(numbers)} entries for {num_classes} classes"
     return None
 

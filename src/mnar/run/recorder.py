@@ -57,7 +57,7 @@ class RunRecorder:
         self.saved_step = self.last_step = first_step
         every, is_over = trainer.options.eval_every, trainer.is_over(first_step)
         due = [*range(every, first_step + 1, every), *([first_step] if is_over else [])]
-        self.lines = drop_metrics_after(self.files, first_step, due)
+        self.lines = drop_metrics_after(self.files, first_step, due, len(class_names))
         config = self.files.config()
         self.config = config.to_yaml()
         self.guided = any(part.name not in IDLE_GUIDANCES for part in config.guidance.chain)
@@ -202,10 +202,10 @@ class Follower:
         self.saved_step = step
 
 
-def drop_metrics_after(files: RunFolder, step: int, due: Iterable[int]) -> list[Evaluation]:
+def drop_metrics_after(files: RunFolder, step: int, due: Iterable[int], num_classes: int) -> list[Evaluation]:
     """Drop the evaluations after the checkpoint that a run resumes from; training will repeat them."""
     lines = files.evaluations()
-    check_evaluations(files.path / METRICS, lines)
+    check_evaluations(files.path / METRICS, lines, num_classes)
     kept = [line for line in lines if line["step"] <= step]
     check_complete(files.path, kept, due, f"the checkpoint is of step {step}")
     if len(kept) < len(lines):
