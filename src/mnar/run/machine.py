@@ -27,7 +27,16 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def _commit() -> str | None:
     """The git commit of a source checkout, marked when files were changed; None for an installed package."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    commit, changes = _git("describe", "--always", "--abbrev=12"), _git("status", "--porcelain", "--untracked-files=no")
+    return f"{commit}-dirty" if commit and changes else commit
+
+
+def _git(*arguments: str) -> str | None:
+    """The output of a git command in the folder of the source, or None if git or the repository is missing.
+
+    The command takes no lock: if the run is killed meanwhile, a lock would stay and block the user's next commit.
+    """
+    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *arguments]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
