@@ -104,8 +104,8 @@ def new_run(
         only_first(begin)
         try:
             check_shared(folder, config)
-        except ValueError:  # process 0 has written the files, and has the error that is not ToldByFirst
-            files.forget_beginning()
+        except ValueError:  # in process 0, which wrote the files; the others raise ToldByFirst
+            files.forget_beginning()  # another command can use the folder
             raise
         _pretrain(trainer, config, folder, display, data, until=until, on_finished=on_finished)
         try:
