@@ -79,7 +79,7 @@ def test_a_setting_that_only_some_runs_have_names_their_seeds() -> None:
 def finished(folder: Path, *cells: str, settings: tuple[str, ...] = (), seeds: tuple[int, ...] = (1,)) -> Bench:
     bench = Bench(folder, cells, seeds=seeds, iterations=20, settings=settings)
     for path, config in bench.configs.items():
-        make_up(path, config, [0.5], scores=[{"recall": [0.5] * 10, "precision": [0.5] * 10}])
+        make_up(path, config, [0.5], scores=[dict.fromkeys(("recall", "precision", "predicted_share"), [0.5] * 10)])
     return bench
 
 

@@ -122,6 +122,9 @@ class Tables(HTMLParser):
             self.rows[-1][-1] += data.strip()
 
 
+HALF = {"recall": [0.5] * 10, "precision": [0.5] * 10, "predicted_share": [0.1] * 10}
+
+
 def markdown_rows(text: str) -> list[list[str]]:
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
     return [line for line in rows if set(line) != {"---"}]
@@ -283,7 +286,11 @@ def class_bench(folder: Path, steps: list[int]) -> Bench:
     only_at_these = ["train.eval_every=1048576"]
     bench = Bench(folder, [WITH_CLASSES], seeds=[2, 3], iterations=2**20, settings=only_at_these)
     scores = [
-        {"recall": [0.01 * c + 0.1 * i for c in range(10)], "precision": [0.02 * c + 0.1 * i for c in range(10)]}
+        {
+            "recall": [0.01 * c + 0.1 * i for c in range(10)],
+            "precision": [0.02 * c + 0.1 * i for c in range(10)],
+            "predicted_share": [0.1] * 10,
+        }
         for i in range(len(steps))
     ]
     path = bench.folders[WITH_CLASSES][2]
@@ -341,7 +348,7 @@ def test_a_cell_without_runs_has_no_class_scores(tmp_path: Path) -> None:
 def test_a_kept_run_whose_metrics_are_damaged_does_not_hide_the_others(tmp_path: Path, damage: str) -> None:
     bench = Bench(tmp_path, [WITH_CLASSES, RECIPE], seeds=[1], iterations=20)
     for path, config in bench.configs.items():
-        make_up(path, config, [0.5], scores=[{"recall": [0.5] * 10, "precision": [0.5] * 10}])
+        make_up(path, config, [0.5], scores=[HALF])
     bench.run(lambda share: None)
     (bench.folders[WITH_CLASSES][1] / "metrics.jsonl").write_text(damage)
     assert len(json.loads(written(bench.cells(), tmp_path)["json"])["cells"]) == 2

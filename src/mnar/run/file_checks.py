@@ -86,6 +86,9 @@ def check_evaluations(path: Path, lines: Iterable[Any], num_classes: int) -> Non
             for name, value in values.items():
                 if problem := _problem_with_numbers(value, _dimensions(section, name), num_classes):
                     raise damaged(where, f"{section}.{name} {problem}")
+        missing = [name for name in SCORES_PER_CLASS if name not in line["test"]]
+        if 0 < len(missing) < len(SCORES_PER_CLASS):  # every version writes all of them
+            raise damaged(where, f"test.{missing[0]} is missing")
 
 
 def _dimensions(section: str, name: str) -> tuple[int, ...]:
