@@ -122,6 +122,17 @@ def test_an_unknown_learner_or_guidance_is_answered_with_all_names(mnar: Mnar) -
         assert f"choose from {sorted(table)}" in mnar("train", f"--{section}", "unknown").errors
 
 
+def test_a_bench_under_torchrun_is_refused_because_it_starts_its_own_processes(
+    mnar: Mnar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    outcome = mnar("bench", "digits/cadr-g20/fixmatch", "--out", str(tmp_path / "bench"))
+    assert outcome.code == 1
+    assert outcome.errors == "error: mnar bench starts its own processes; start the command without torchrun\n"
+    assert not (tmp_path / "bench").exists()
+
+
 def test_an_error_of_the_operating_system_is_printed_with_a_remedy(mnar: Mnar, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file").touch()
     outcome = mnar("bench", "digits", "--out", "file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,7 +65,7 @@ def bench(
     from mnar.run.processes import is_launched
     from mnar.terminal.bench_table import shown
 
-    if is_launched():
+    if is_launched() and int(os.environ["WORLD_SIZE"]) > 1:
         raise ValueError("mnar bench starts its own processes; start the command without torchrun")
     chosen: dict[str, Any] = {
         "data": str(data) if data else None,
