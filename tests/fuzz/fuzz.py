@@ -30,13 +30,14 @@ from tests.fuzz.parquet_table import ParquetTable
 from tests.fuzz.reader import Reader, draw_no_report, fit_quick_members
 from tests.fuzz.rule import Judgement, Verdict, judge, kind_of, limit_this_process
 from tests.fuzz.run_files import RunFiles
+from tests.fuzz.used_table import UsedTable
 from tests.fuzz.yaml_options import ConfigFile, Settings
 from tests.support.forked_command import import_like, run_forked
 from tests.support.killing import in_a_child, was_killed
 
 NEEDING_PYARROW: tuple[type[Reader], ...] = (ParquetTable,) if find_spec("pyarrow") else ()
 READERS: tuple[type[Reader], ...] = (
-    *(CsvTable, *NEEDING_PYARROW, ImageFolder, NpzFile, ConfigFile, Settings, CheckpointFile, RunFiles),
+    *(CsvTable, *NEEDING_PYARROW, ImageFolder, NpzFile, ConfigFile, Settings, CheckpointFile, RunFiles, UsedTable),
 )
 SHARE_OF_WHOLE_COMMANDS = 0.2  # the other commands end when they have read their input, which is several times as fast
 MOST_KEPT = 3  # inputs that fail for the same reason

@@ -12,7 +12,7 @@ from tests.fuzz.fuzz import READERS
 from tests.fuzz.rule import MEMORY, Verdict, judge, kind_of
 from tests.support.forked_command import UNCAUGHT, Ended
 
-INPUTS_PER_READER = 25
+INPUTS_PER_READER = 22
 
 
 @pytest.mark.slow

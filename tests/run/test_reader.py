@@ -132,6 +132,10 @@ def with_section(section: str, **entries: Any) -> str:
         (with_section("test", calibration_error=-math.inf), "test.calibration_error has entries that are not finite"),
         (with_section("test", recall=[0.5] * 9), "test.recall has 9 entries for 10 classes"),
         (with_section("test", recall=[0.5] * 10, precision=[0.5] * 10), "test.predicted_share is missing"),
+        (
+            with_section("test", recall=[0.5] * 9 + [None], precision=[0.5] * 10, predicted_share=[0.1] * 10),
+            "test.recall has an entry without a number",
+        ),
         (with_section("train", loss=[[]]), "train.loss is not a number"),
         (with_section("test", calibration_error=[[]]), "test.calibration_error is not a list"),
         (with_section("train", loss=10**400), "train.loss has entries that are not finite numbers"),

@@ -46,7 +46,7 @@ def test_shares_as_a_mapping_or_a_list() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("class,share\ndog,1\n", "does not know the class 'dog'; its classes are 'ant'"),
+        ("class,share\ndog,1\n", "does not know the class 'dog'; name only its classes: 'ant'"),
         ("class,share\nant,many\n", "line 2: the share 'many' is no number"),
         ("class,share\nant,1\nant,2\n", "line 3: class 'ant' has a share already"),
         ("class,share\nant,-1\n", "shares must be numbers from 0 on"),

@@ -86,9 +86,12 @@ def check_evaluations(path: Path, lines: Iterable[Any], num_classes: int) -> Non
             for name, value in values.items():
                 if problem := _problem_with_numbers(value, _dimensions(section, name), num_classes):
                     raise damaged(where, f"{section}.{name} {problem}")
-        missing = [name for name in SCORES_PER_CLASS if name not in line["test"]]
-        if 0 < len(missing) < len(SCORES_PER_CLASS):  # every version writes all of them
-            raise damaged(where, f"test.{missing[0]} is missing")
+        written = [name for name in SCORES_PER_CLASS if name in line["test"]]
+        for name in SCORES_PER_CLASS if written else ():  # every version writes all of them, with a number per class
+            if name not in written:
+                raise damaged(where, f"test.{name} is missing")
+            if np.isnan(np.array(line["test"][name], dtype=np.float64)).any():
+                raise damaged(where, f"test.{name} has an entry without a number")
 
 
 def _dimensions(section: str, name: str) -> tuple[int, ...]:

@@ -93,7 +93,7 @@ def _checked(shares: Mapping[str, float], class_names: Sequence[str], where: str
     unknown = [name for name in shares if name not in class_names]
     if unknown:
         listed = ", ".join(map(repr, class_names[:20]))
-        raise ValueError(f"{where}: the model does not know the class {unknown[0]!r}; its classes are {listed}")
+        raise ValueError(f"{where}: the model does not know the class {unknown[0]!r}; name only its classes: {listed}")
     values = np.array([shares.get(name, 0.0) for name in class_names])
     if not np.isfinite(values).all() or (values < 0).any() or values.max() <= 0:
         raise ValueError(f"{where}: shares must be numbers from 0 on with a positive sum; correct them")
