@@ -56,6 +56,26 @@ def test_an_existing_file_is_refused_and_wrong_options_are_errors(mnar: Mnar, tm
         assert (refused.code, message in refused.errors) == (1, True)
 
 
+def test_a_stop_after_the_last_row_costs_no_row(mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_images(tmp_path / "photos")
+    given = ("features", "photos", "--model", "my_network.py:make")
+    real = Path.replace
+
+    def stopped(path: Path, target: Path) -> Path:
+        if target.name == "features.npy":
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stopped)
+        assert mnar(*given).code != 0
+    left = (tmp_path / "features.npy.part").read_bytes()
+    again = mnar(*given)
+    assert (again.code, again.errors) == (0, "")
+    assert (tmp_path / "features.npy").read_bytes() == left
+    assert sorted(path.name for path in tmp_path.glob("features*")) == ["features.npy", "features.npy.json"]
+
+
 @pytest.mark.usefixtures("without_report")
 def test_a_model_of_features_labels_a_plain_folder_of_new_images_by_their_brightness(
     mnar: Mnar, tmp_path: Path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mnar.trained.result_file import check_output, result_file, source_fingerprint
+from mnar.trained.result_file import check_output, csv_lines, result_file, source_fingerprint
 from tests.support.killing import Trap, in_a_child, kill_me, was_killed
 
 HEADER = ["row", "label"]
@@ -21,12 +21,12 @@ IDENTITY = {"command": "predict", "model": "0abc"}
 def write(out: Path, identity: dict[str, object] = IDENTITY, *, overwrite: bool = False, until: int = 3) -> list[int]:
     """Write the blocks, two rows each; return the row at which each of them started."""
     starts = []
-    with result_file(out, HEADER, identity, overwrite=overwrite) as result:
+    with result_file(out, csv_lines([HEADER]), identity, overwrite=overwrite) as result:
         for block in BLOCKS[-(-result.num_rows // 2) :]:
             if len(starts) == until:
                 raise KeyboardInterrupt
             starts.append(result.num_rows)
-            result.write(block, len(block))
+            result.append(csv_lines(block), len(block))
     return starts
 
 
@@ -115,7 +115,10 @@ def test_a_damaged_record_of_the_progress_starts_anew(tmp_path: Path, state: str
 
 def test_two_processes_do_not_write_the_same_file(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    with result_file(out, HEADER, IDENTITY), pytest.raises(FileExistsError, match="another process is writing"):
+    with (
+        result_file(out, csv_lines([HEADER]), IDENTITY),
+        pytest.raises(FileExistsError, match="another process is writing"),
+    ):
         write(out)
 
 

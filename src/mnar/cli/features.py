@@ -63,23 +63,24 @@ def features(
     transformers or your own code, with weights that are on this machine: nothing is downloaded. If the network has a
     method `features`, its result is used, and otherwise the network's output. Feature maps and tokens are averaged.
     Give the same options for reading the data to both commands. The data need no labels. For new data of the trained
-    model, add `--like features.npy`, and then predict with `mnar predict RUN new/ --features new.npy`.
+    model, add `--like features.npy`, and then predict with `mnar predict RUN new/ --features new.npy`. A stopped
+    command continues where it stopped if it is repeated.
     """
     from mnar.trained.embed import write_features
+    from mnar.trained.embed.embed import module_file
     from mnar.trained.embed.record import record_path
     from mnar.trained.embed.scaling import SCALES
-    from mnar.trained.result_file import check_output
+    from mnar.trained.result_file import check_output, part_of
 
     chosen_scale = next((known for known in SCALES if known == scale), None)
     if chosen_scale is None:
         raise ValueError(f"unknown --scale {scale!r}; choose from {', '.join(SCALES)}")
     moments = {name: _numbers(text, name) for name, text in {"mean": mean, "std": std}.items() if text is not None}
-    module = Path(model.rpartition(":")[0])
-    inputs = [source, weights, module if module.suffix == ".py" else None]
+    inputs = [source, weights, module_file(model)]
     inputs += [] if like is None else [like, record_path(like)]
-    for path in (out, record_path(out)):
-        check_output(path, overwrite=overwrite, inputs=inputs)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    is_continued = part_of(out).exists()  # a stopped command may have written the record already
+    for path, may_exist in ((out, overwrite), (record_path(out), overwrite or is_continued)):
+        check_output(path, overwrite=may_exist, inputs=inputs)
     with reading_bar() as on_stage:
         result = write_features(
             source,
@@ -93,6 +94,7 @@ def features(
             std=moments.get("std"),
             like=like,
             device=device,
+            overwrite=overwrite,
             on_reading=lambda done, total: on_stage("reading", done, total),
             on_rows=lambda done, total: on_stage("computing", done, total),
         )

@@ -21,7 +21,7 @@ HELD_OUT = -2  # in train_y: the label is held out, and the sample is not in the
 MIN_LABELS_OF_CLASS = 5  # a class with fewer labels keeps all of them for training
 MIN_HELD_OUT = 20  # a score on fewer labels is too uncertain, so no label is held out
 SEED = 0  # all runs hold out the same labels
-MAX_HASHED_BYTES = 2**28  # the fingerprint covers all samples up to this size, and evenly spaced samples above
+MAX_HASHED_BYTES = 2**28  # a checksum covers all samples up to this size, and evenly spaced samples above
 
 
 @checked_options
@@ -115,8 +115,12 @@ def held_out_rows(y: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.int6
 
 def _fingerprint(y: npt.NDArray[np.int64], x: npt.NDArray[np.generic], class_names: tuple[str, ...]) -> str:
     """Return the number of rows and a checksum, by which a resumed run checks that its data have not changed."""
-    stride = max(1, -(-x.nbytes // MAX_HASHED_BYTES))  # the quotient is rounded up
     checksum = zlib.crc32(repr(class_names).encode())
     checksum = zlib.crc32(y.data, checksum)
-    checksum = zlib.crc32(np.ascontiguousarray(x[::stride]).data, checksum)
-    return f"{len(y)}-{checksum:08x}"
+    return f"{len(y)}-{checksum_of_samples(x, checksum):08x}"
+
+
+def checksum_of_samples(x: npt.NDArray[np.generic], checksum: int = 0) -> int:
+    """Return a checksum of the samples that continues another checksum."""
+    stride = max(1, -(-x.nbytes // MAX_HASHED_BYTES))  # the quotient is rounded up
+    return zlib.crc32(np.ascontiguousarray(x[::stride]).data, checksum)

@@ -79,7 +79,7 @@ def predict_file(
         header = ["row", samples.id_name or "sample", "label", "confidence", *header]
         data = pool_fingerprints(pool, samples, workers)
         identity = command_identity("predict", model, data, mix, id=id, top=top, probabilities=probabilities)
-        with result_file(out, header, identity, overwrite=overwrite) as result:
+        with result_file(out, csv_lines([header]), identity, overwrite=overwrite) as result:
             labelled = workers.labelled(model, pool, samples, result.num_rows, labeller)
             counts = write_labels(result, labelled, labeller, samples, on_rows)
     return Predicted(result.num_rows, counts, mix, samples.notes)

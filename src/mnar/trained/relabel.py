@@ -102,7 +102,7 @@ def relabel_file(
         header = ["row", samples.id_name or "sample", *HEADER]
         data = pool_fingerprints(pool, samples, workers)
         identity = command_identity("relabel", model, data, mix, id=id, precision=precision)
-        with result_file(out, header, identity, overwrite=overwrite) as result:
+        with result_file(out, csv_lines([header]), identity, overwrite=overwrite) as result:
             labelled = workers.labelled(model, pool, samples, result.num_rows, labeller)
             counts = write_labels(result, labelled, labeller, samples, on_rows)
     return Relabeled(result.num_rows, counts, decisions, mix, samples.notes)

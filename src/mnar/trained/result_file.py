@@ -1,7 +1,8 @@
-"""Write a CSV file block by block. A stopped command continues where it stopped; the file appears when it is complete.
+"""Write a file of rows block by block. A stopped command continues where it stopped.
 
-While the command runs, the rows are in OUT.part. OUT.part.json says which command writes them, and how many rows and
-bytes are complete. After a kill, the bytes beyond these are dropped, because a block may have been cut off.
+The file appears when it is complete. While the command runs, the rows are in OUT.part. OUT.part.json says which command
+writes them, and how many rows and bytes are complete. After a kill, the bytes beyond these are dropped, because a block
+may have been cut off.
 """
 
 from __future__ import annotations
@@ -28,20 +29,16 @@ PIECE, MOST_PIECES = 1 << 22, 256  # bytes: the fingerprint covers 1 GB, evenly 
 
 
 class ResultFile:
-    """A CSV file that is being written."""
+    """A file that is being written."""
 
     def __init__(self, file: IO[bytes], state: Path, identity: Mapping[str, Any], num_rows: int) -> None:
         self.file, self.state, self.identity = file, state, identity
-        self.num_rows = num_rows  # complete rows, without the header; the command goes on with the next one
+        self.num_rows = num_rows  # complete rows, without a header; the command goes on with the next one
         self.recorded = -math.inf  # when the rows were last recorded
 
-    def write(self, rows: Iterable[Sequence[str]], num_rows: int) -> None:
-        """Append rows, and record now and then that they are complete."""
-        self.append(csv_lines(rows), num_rows)
-
-    def append(self, lines: bytes, num_rows: int) -> None:
-        """Append the lines of some rows, and record now and then that they are complete."""
-        self.file.write(lines)
+    def append(self, content: bytes, num_rows: int) -> None:
+        """Append the bytes of some rows, and record now and then that they are complete."""
+        self.file.write(content)
         self.num_rows += num_rows
         if time.monotonic() > self.recorded + SECONDS_BETWEEN_RECORDS:
             self.record()
@@ -64,31 +61,38 @@ def csv_lines(rows: Iterable[Sequence[str]]) -> bytes:
 
 @contextmanager
 def result_file(
-    out: Path, header: Sequence[str], identity: Mapping[str, Any], *, overwrite: bool = False
+    out: Path, beginning: bytes, identity: Mapping[str, Any], *, overwrite: bool = False
 ) -> Iterator[ResultFile]:
     """Open the file to write, or continue it if a command with the same identity was stopped.
 
+    beginning    what the file starts with, e.g. the header line of a CSV file
     identity     what the rows depend on: the command, its options, the model and the data, in types that JSON can store
     overwrite    replace an existing file, and drop what another command left behind
     """
     check_output(out, overwrite=overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
-    part, state = out.with_name(f"{out.name}.part"), out.with_name(f"{out.name}.part.json")
+    part, state = part_of(out), out.with_name(f"{out.name}.part.json")
     try:
         with part.open("ab") as file:
             _lock(file, part)
-            _refuse_other_file(part, state, header)
+            _refuse_other_file(part, state, beginning)
             num_rows, num_bytes = _complete(state, identity, part, overwrite=overwrite)
             file.truncate(min(num_bytes, file.tell()))
             file.seek(0, os.SEEK_END)
             result = ResultFile(file, state, identity, num_rows)
             if file.tell() == 0:
                 result.num_rows = 0
-                result.write([header], 0)
+                result.append(beginning, 0)
             try:
                 yield result
-            finally:  # also after an error, so that the command can go on from here
-                result.record()
+            except BaseException:
+                if result.num_rows > 0:
+                    result.record()  # the command can continue from here
+                else:
+                    part.unlink()
+                    state.unlink(missing_ok=True)
+                raise
+            result.record()
             part.replace(out)
             state.unlink(missing_ok=True)
     except OSError as error:
@@ -96,6 +100,11 @@ def result_file(
             error.filename = str(out)
         raise
     flush_folder(out.parent)
+
+
+def part_of(out: Path) -> Path:
+    """Return the file that has the rows until all of them are complete."""
+    return out.with_name(f"{out.name}.part")
 
 
 def check_output(out: Path, *, overwrite: bool, inputs: Iterable[Path | None] = ()) -> None:
@@ -157,12 +166,11 @@ def _lock(file: IO[bytes], part: Path) -> None:
         raise FileExistsError(problem)
 
 
-def _refuse_other_file(part: Path, state: Path, header: Sequence[str]) -> None:
+def _refuse_other_file(part: Path, state: Path, beginning: bytes) -> None:
     """Raise an error if the part file was not made by this module."""
-    if state.exists():
-        return
-    beginning = csv_lines([header])
-    if not beginning.startswith(part.read_bytes() if part.stat().st_size <= len(beginning) else b"\0"):
+    with part.open("rb") as file:
+        starts_right = beginning.startswith(file.read(len(beginning) + 1))
+    if part.is_symlink() or not (state.exists() or starts_right):
         raise FileExistsError(f"{part} is in the way and was not written by this command; rename it")
 
 
@@ -173,9 +181,10 @@ def _complete(state: Path, identity: Mapping[str, Any], part: Path, *, overwrite
         num_rows, num_bytes, before = int(stored["rows"]), int(stored["bytes"]), stored["identity"]
     except (OSError, ValueError, KeyError, TypeError):
         return 0, 0
-    if before == json.loads(json.dumps(identity)) and part.stat().st_size >= num_bytes:
+    wanted = json.loads(json.dumps(identity))
+    if before == wanted and part.stat().st_size >= num_bytes:
         return num_rows, num_bytes
-    differing = [name for name in identity if before.get(name) != identity[name]]
+    differing = [name for name in wanted if before.get(name) != wanted[name]]
     is_useless = num_rows == 0 or "data" in differing or part.stat().st_size < num_bytes
     if overwrite or is_useless:
         return 0, 0

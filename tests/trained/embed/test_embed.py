@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -22,6 +23,7 @@ from mnar.datasets.user_files.sample_blocks import open_samples
 from mnar.trained.embed import write_features
 from mnar.trained.embed.network import make_network, without_downloads
 from mnar.trained.embed.outputs import features_function, rows_of
+from mnar.trained.embed.record import record_path
 from mnar.trained.embed.scaling import IMAGENET, channels_of, choose_scaling
 from tests.datasets.user_files.test_huggingface import PIXELS, StandIn, images
 from tests.datasets.user_files.test_huggingface import Image as HuggingFaceImage
@@ -301,13 +303,65 @@ def test_a_scaling_that_does_not_fit_is_an_error(options: dict[str, Any], messag
         choose_scaling(options.pop("scale", "auto"), x, channels_of(nn.Flatten(), x), **options)
 
 
-def test_a_full_disk_leaves_no_file(network_file: str, photos: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_file(
+    network_file: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     out = tmp_path / "features.npy"
-    (tmp_path / "features.npy.part").symlink_to("/dev/full")
+    write_features(photos, tmp_path / "before.npy", model=f"{network_file}:make")  # fills the cache of images
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left") as caught:
         write_features(photos, out, model=f"{network_file}:make")
-    assert caught.value.filename == str(out)
+    assert str(out) in str(caught.value.filename)
     assert not out.exists()
+
+
+class Stopped(Exception):
+    """Stands for whatever ends the process."""
+
+
+def write_until(num_rows: int, photos: Path, out: Path, model: str, **options: Any) -> None:
+    """Compute features in batches of eight, and stop when `num_rows` of the 36 rows are complete."""
+
+    def stop(done: int, total: int) -> None:
+        if done >= num_rows:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        write_features(photos, out, model=model, batch=8, on_rows=stop, **options)
+
+
+def test_a_stopped_command_continues_to_the_same_bytes_and_computes_no_row_twice(
+    network_file: str, photos: Path, tmp_path: Path
+) -> None:
+    out, straight, model = tmp_path / "features.npy", tmp_path / "straight.npy", f"{network_file}:make"
+    write_features(photos, straight, model=model, batch=8)
+    write_until(24, photos, out, model)
+    assert not out.exists()
+    computed = list[int]()
+    embedded = write_features(photos, out, model=model, batch=8, on_rows=lambda done, total: computed.append(done))
+    assert computed == [24, 32, 36]  # the batch whose progress was being reported was not written yet
+    assert (embedded.num_rows, embedded.num_features) == (36, 3)
+    assert out.read_bytes() == straight.read_bytes()
+    assert record_path(out).read_bytes() == record_path(straight).read_bytes()
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_rows_of_another_network_or_of_other_data_are_not_continued(
+    network_file: str, photos: Path, tmp_path: Path
+) -> None:
+    out, straight, model = tmp_path / "features.npy", tmp_path / "straight.npy", f"{network_file}:make"
+    write_until(24, photos, out, model)
+    Path(network_file).write_text(NETWORK + "# another pooling\n")
+    with pytest.raises(FileExistsError, match=r"other settings \(code\); .*--overwrite"):
+        write_features(photos, out, model=model)
+    Path(network_file).write_text(NETWORK)
+    Image.new("L", (8, 8), 77).save(photos / "000.png")
+    write_features(photos, out, model=model, batch=8)
+    write_features(photos, straight, model=model, batch=8)
+    assert out.read_bytes() == straight.read_bytes()
 
 
 def unlabeled_sources(photos: Path, tmp_path: Path) -> dict[str, Path]:
@@ -383,7 +437,7 @@ def test_arrays_need_no_labels(network_file: str, tmp_path: Path, arrays: dict[s
     np.savez(tmp_path / "new.npz", x=x, **arrays)
     np.save(tmp_path / "x.npy", x)
     for source in (tmp_path / "new.npz", tmp_path / "x.npy"):
-        write_features(source, tmp_path / "f.npy", model=f"{network_file}:columns", scale="none")
+        write_features(source, tmp_path / "f.npy", model=f"{network_file}:columns", scale="none", overwrite=True)
         np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), x)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,19 +12,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from mnar.atomic_write import writing_atomically
+from mnar import __version__
+from mnar.datasets.own_data import checksum_of_samples
 from mnar.trained.embed.network import USER_ERRORS, make_network, problem_of, without_downloads
 from mnar.trained.embed.outputs import features_function, rows_of
-from mnar.trained.embed.record import (
-    Record,
-    fingerprint,
-    read_record,
-    record_path,
-    require_same_network,
-    write_record,
-)
+from mnar.trained.embed.record import Record, fingerprint, read_record, require_same_network, write_record
 from mnar.trained.embed.samples import read_samples
 from mnar.trained.embed.scaling import Scale, Scaling, channels_of, choose_scaling
+from mnar.trained.result_file import ResultFile, result_file, source_fingerprint
 from mnar.types import OnProgress
 
 BATCH = 64
@@ -51,6 +47,7 @@ def write_features(
     std: Sequence[float] | None = None,
     like: Path | None = None,
     device: str = "auto",
+    overwrite: bool = False,
     on_reading: OnProgress | None = None,
     on_rows: OnProgress = lambda done, total: None,
 ) -> Embedded:
@@ -63,8 +60,10 @@ def write_features(
     scale, mean, std    as `choose_scaling` takes them
     like       an earlier file of features: the samples get its scaling, its size of images and its encoding of columns
     device     cpu, cuda, or auto: a GPU if there is one
+    overwrite  replace an existing file
 
-    The file appears when it is complete. How the inputs were made is then written beside it; `record_path` says where.
+    The file appears when it is complete, and beside it a record of how the inputs were made; `record_path` says where.
+    A stopped call continues where it stopped, if it is repeated.
     """
     reading = reading or {}
     if batch < 1:
@@ -85,10 +84,29 @@ def write_features(
         given = None if earlier is None else earlier.scaling
         scaling = choose_scaling(scale, x, num_channels, mean=mean, std=std, weights=weights, like=given)
         chosen = _device(device)
-        rows = _rows(network.to(chosen), x, scaling, num_channels, batch, chosen, names, on_rows)
-        num_features = _write_rows(out, rows, len(x))
-        write_record(out, Record(scaling, tuple(x.shape[1:]), encoder, made))
+        identity = {
+            **{"command": "features", "mnar": __version__, "model": model, "code": _code(model), "network": made},
+            **{"data": checksum_of_samples(x.numpy()), "scaling": scaling[:2], "device": chosen.type},
+        }
+        with result_file(out, b"", identity, overwrite=overwrite) as result:
+            rows = _rows(network.to(chosen), x, result.num_rows, scaling, num_channels, batch, chosen, names, on_rows)
+            num_features = _write_rows(result, rows, len(x))
+            result.record()
+            out.unlink(missing_ok=True)  # an earlier file must not get the record of the new file
+            write_record(out, Record(scaling, tuple(x.shape[1:]), encoder, made))
     return Embedded(len(x), num_features, scaling, notes)
+
+
+def module_file(model: str) -> Path | None:
+    """Return the Python file that MODULE:FACTORY names; None if MODULE is not a file."""
+    path = Path(model.rpartition(":")[0])
+    return path if path.suffix == ".py" else None
+
+
+def _code(model: str) -> str | None:
+    """Return a text that changes if the file of the network changes."""
+    file = module_file(model)
+    return None if file is None else source_fingerprint(file)
 
 
 def _device(name: str) -> torch.device:
@@ -104,6 +122,7 @@ def _device(name: str) -> torch.device:
 def _rows(
     network: nn.Module,
     x: Tensor,
+    done: int,
     scaling: Scaling,
     num_channels: int,
     batch: int,
@@ -111,9 +130,10 @@ def _rows(
     names: Sequence[str],
     on_rows: OnProgress,
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield the features of each batch of samples."""
-    features, done = features_function(network), 0
-    for samples in x.split(batch):
+    """Yield the features of each batch of samples. The first `done` samples are left out."""
+    features = features_function(network)
+    for start in range(done, len(x), batch):
+        samples = x[start : start + batch]
         inputs = scaling.apply(samples.to(device), num_channels)
         try:
             output = features(inputs)
@@ -127,34 +147,47 @@ def _rows(
         rows = rows_of(output, len(samples))
         is_finite = rows.isfinite().all(1)
         if not is_finite.all():
-            wrong = names[done + int((~is_finite).nonzero()[0])]
+            wrong = names[start + int((~is_finite).nonzero()[0])]
             raise ValueError(
                 f"the network returns values for {wrong} that are not finite numbers; check its weights, and how its "
                 "inputs are scaled (--scale)"
             )
-        done += len(samples)
-        on_rows(done, len(x))
+        on_rows(start + len(samples), len(x))
         yield rows.cpu().numpy()
 
 
-def _write_rows(out: Path, batches: Iterator[npt.NDArray[np.float32]], num_rows: int) -> int:
+def _write_rows(result: ResultFile, batches: Iterator[npt.NDArray[np.float32]], num_rows: int) -> int:
     """Write batches of rows as one .npy file, and return the number of columns.
 
     The rows are written one after another, and not through a memory map: on a full disk, a memory map would end the
     process without a message.
     """
-    num_columns = 0
-    with writing_atomically(out) as file:
-        for rows in batches:
-            if file.tell() == 0:
-                num_columns = rows.shape[1]
-                header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, num_columns)}
-                np.lib.format.write_array_header_1_0(file, header)
-            if rows.shape[1] != num_columns:
-                raise ValueError(
-                    f"the network returns {num_columns} features for some samples and {rows.shape[1]} for others; "
-                    "the number must not depend on the sample"
-                )
-            file.write(np.ascontiguousarray(rows, "<f4").tobytes())
-        record_path(out).unlink(missing_ok=True)  # the record of an earlier file does not belong to the new file
+    num_columns = _num_columns(Path(result.file.name)) if result.num_rows else 0
+    for rows in batches:
+        header = b""
+        if result.num_rows == 0:
+            num_columns = rows.shape[1]
+            header = _header(num_rows, num_columns)
+        if rows.shape[1] != num_columns:
+            raise ValueError(
+                f"the network returns {num_columns} features for some samples and {rows.shape[1]} for others; "
+                "the number must not depend on the sample"
+            )
+        result.append(header + np.ascontiguousarray(rows, "<f4").tobytes(), len(rows))
     return num_columns
+
+
+def _header(num_rows: int, num_columns: int) -> bytes:
+    """Return the beginning of an .npy file."""
+    content = io.BytesIO()
+    described = {"descr": "<f4", "fortran_order": False, "shape": (num_rows, num_columns)}
+    np.lib.format.write_array_header_1_0(content, described)
+    return content.getvalue()
+
+
+def _num_columns(part: Path) -> int:
+    """Read the number of columns from the beginning of an .npy file."""
+    with part.open("rb") as file:
+        np.lib.format.read_magic(file)
+        (_, num_columns), _, _ = np.lib.format.read_array_header_1_0(file)
+    return int(num_columns)
