@@ -304,7 +304,7 @@ def test_with_engine_changes_engine_options_only() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("train.lr=0.01", r"--set train\.lr=0\.01 would change the run; an existing run can only change engine"),
+        ("train.lr=0.01", r"--set train\.lr=0\.01 would change the run; start a new run, or change only engine"),
         ("dataset.root=there", "would change the run"),
         ("engine.speed=3", r"unknown option of engine: 'speed'; choose from \['compile'"),
         ("engine.compile=often", r"engine\.compile is 'often'"),

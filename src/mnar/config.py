@@ -165,8 +165,8 @@ class RunConfig:
             section, option, value = parse_setting(setting)
             if section != "engine":
                 raise ValueError(
-                    f"--set {setting} would change the run; an existing run can only change engine options, "
-                    "e.g. --set engine.device=cpu"
+                    f"--set {setting} would change the run; start a new run, or change only engine options, e.g. --set "
+                    "engine.device=cpu"
                 )
             sections["engine"] = {**sections["engine"], option: value}
         return RunConfig.from_dict(sections)

@@ -317,7 +317,7 @@ def sources(tmp_path: Path) -> None:
         ("train animals.csv --label kind --dataset digits", "animals.csv is your own data, so --dataset cannot"),
         ("train animals.csv --protocol cadr --data x", "so --protocol, --data cannot be used; leave it out"),
         ("train animals.csv --recipe table1/x", "so --recipe cannot be used; leave it out"),
-        ("train --label kind", "--label can only be used with your own data: `mnar train DATA`"),
+        ("train --label kind", "--label can only be used with your own data; name them: `mnar train DATA`"),
         (
             "train --ignore a --unlabeled b --size 8 --features f",
             "--ignore, --unlabeled, --size, --features can only be used with",

@@ -72,7 +72,7 @@ PAGE = OwnDataPage(
     precisions=(Interval(0.75, 0.5, 0.9), Interval(0.6, 0.5, 0.7), None),
     confused=(ConfusedPair("yes & more", "no", Interval(0.07, 0.03, 0.14), 60),),
     confidences=[0.95, 0.95, 0.6, 0.4],
-    reliability=Reliability([0.95] * 10, [1] * 8 + [0] * 2, remark="The diagram is slightly optimistic."),
+    reliability=Reliability([0.95] * 10, [1] * 8 + [0] * 2),
     columns=("weight", "colour"),
     num_columns=5,
     samples=[
@@ -156,7 +156,7 @@ def test_every_section_has_its_numbers(page: str) -> None:
     ]
     assert "about 7 are predicted as “no” (95 % interval 3 to 14, from 60 labels)." in texts[QUESTIONS[4]]
     assert "The most frequent confusion: “yes & more” is taken for “no”." in texts[QUESTIONS[4]]
-    assert "Lines are 95 % intervals. The diagram is slightly optimistic." in texts[QUESTIONS[4]]
+    assert "Lines are 95 % intervals." in texts[QUESTIONS[4]]
     assert sections[QUESTIONS[5]] == [
         [["Sample", "Prediction", "weight", "colour"], ["line 2", "no (97 %)", "1.5", "&lt;i&gt;red&lt;/i&gt;"]],
         [["Sample", "Prediction", "weight", "colour"], ["line 9", "no (52 %) or 犬 (45 %)", "–", "blue"]],

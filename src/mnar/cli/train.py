@@ -128,7 +128,9 @@ def _train(
                     f"--resume continues a run with its own options; leave out {', '.join(extra)}, or start a new run"
                 )
         elif source is None and of_own_data:
-            raise ValueError(f"{', '.join(of_own_data)} can only be used with your own data: `mnar train DATA`")
+            raise ValueError(
+                f"{', '.join(of_own_data)} can only be used with your own data; name them: `mnar train DATA`"
+            )
         elif source is not None:
             if extra := given_options(**cell, data=data):
                 raise ValueError(f"{source} is your own data, so {', '.join(extra)} cannot be used; leave it out")

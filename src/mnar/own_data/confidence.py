@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from mnar.own_data.inspection.calibration import Calibration, fit_calibration, smoothed_log
 from mnar.own_data.inspection.label_shift import Interval, pool_shares
-from mnar.own_data.inspection.probe import Floats, Integers, OutOfFold
+from mnar.own_data.inspection.probe import Floats, Integers, OutOfFold, stratified_folds
 from mnar.own_data.portfolio.member import normalized
+
+NUM_FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,23 @@ class NetworkCalibration:
         in_mix = normalized(self.calibration(probs[:, self.seen]) * shares[self.seen] / self.mix)
         calibrated[:, self.seen] = in_mix * calibrated[:, self.seen].sum(1, keepdims=True)
         return calibrated
+
+
+def held_out_probabilities(probs: npt.NDArray[np.floating], y: Integers, shares: Floats) -> Floats | None:
+    """Return calibrated probabilities of held-out labels for data with these class shares, [m, k].
+
+    The calibration of each label is fitted to labels of the other folds, so the label does not confirm itself. The
+    result is None if there are too few labels.
+    """
+    fold = stratified_folds(y, min(NUM_FOLDS, len(y)))
+    calibrated = np.empty(probs.shape)
+    for number in np.unique(fold):
+        is_inside = fold == number
+        calibration = NetworkCalibration.fit(probs[~is_inside], y[~is_inside])
+        if calibration is None:
+            return None
+        calibrated[is_inside] = calibration(probs[is_inside], shares)
+    return calibrated
 
 
 def estimated_pool_shares(

@@ -80,7 +80,7 @@ def next_file(
         check_output(path, overwrite=overwrite, inputs=[source])
     pool, labeled = np.flatnonzero(~data.is_labeled), np.flatnonzero(data.is_labeled)
     if len(pool) == 0:
-        raise ValueError(f"every sample of {source} has a label, so there is nothing left to label")
+        raise ValueError(f"every sample of {source} has a label; add samples without a label")
     budget = min(DEFAULT_BUDGET, len(pool)) if budget is None else budget
     if not 1 <= budget <= len(pool):
         raise ValueError(

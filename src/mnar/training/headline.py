@@ -38,7 +38,7 @@ def headline(lines: Sequence[dict[str, Any]], test_counts: Sequence[int] = ()) -
     `test_counts` are the test samples per class; without them, metrics that depend on these counts are left out.
     """
     if not lines:
-        raise ValueError("no evaluation to summarise: the run has not reached its first one (train.eval_every)")
+        raise ValueError("the run has not reached its first evaluation (train.eval_every); continue the run first")
     last, latest = lines[-1], headline_lines(lines)
     figures = {
         ACCURACY: statistics.median(line["test"]["accuracy"] for line in latest),

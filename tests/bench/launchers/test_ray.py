@@ -195,7 +195,7 @@ def test_a_run_that_needs_more_than_every_node_has_is_refused_before_the_first_s
 )
 def test_an_unknown_option_or_a_value_that_is_no_number_is_refused(option: str) -> None:
     with pytest.raises(
-        ValueError, match=r"choose one of address, num_cpus|must be a number that is not negative|write HOST:PORT"
+        ValueError, match=r"choose one of address, num_cpus|give a number that is not negative|write HOST:PORT"
     ):
         launcher_of(option)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mnar.own_data.confidence import NetworkCalibration
 from mnar.own_data.inspection.label_shift import Interval
+from mnar.own_data.inspection.probe import stratified_folds
 from mnar.own_data.page.network import labels_only_test, reliability_of
 from mnar.own_data.page.provenance import _origin, command_line
 from mnar.run.calibration_file import CalibrationData
@@ -42,16 +44,30 @@ def test_without_held_out_labels_or_without_a_pool_there_is_no_test() -> None:
     assert labels_only_test(held_out, np.zeros((0, 3))) is None
 
 
-def test_only_a_reliability_diagram_of_calibrated_confidences_is_called_optimistic() -> None:
+def test_no_label_of_the_reliability_diagram_confirms_its_own_confidence() -> None:
     rng, y = np.random.default_rng(0), np.arange(60) % 3
-    stored = CalibrationData(y, predictions(y, rng), np.array([20, 20, 20]))
-    shares = np.array([0.2, 0.3, 0.5])
-    calibrated = reliability_of(stored, Interval(shares, shares, shares))
-    assert calibrated is not None
-    assert "calibrated on the same held-out labels" in calibrated.remark
-    uncalibrated = reliability_of(stored, None)
-    assert uncalibrated is not None
-    assert uncalibrated.remark == ""
+    probs, shares = predictions(y, rng), np.array([0.2, 0.3, 0.5])
+    shown = reliability_of(CalibrationData(y, probs, np.array([20, 20, 20])), Interval(shares, shares, shares))
+    assert shown is not None
+    fold = stratified_folds(y, 5)
+    for sample in (0, 17, 59):
+        others = fold != fold[sample]
+        calibration = NetworkCalibration.fit(probs[others], y[others])
+        assert calibration is not None
+        expected = calibration(probs[[sample]], shares)[0, probs[sample].argmax()]
+        np.testing.assert_allclose(np.asarray(shown.confidence)[sample], expected)
+    np.testing.assert_allclose(shown.weight, shares[y] / 20)
+
+
+def test_without_shares_of_the_pool_or_with_labels_of_one_class_the_confidences_are_those_of_the_network() -> None:
+    rng, y = np.random.default_rng(0), np.arange(60) % 3
+    probs, shares = predictions(y, rng), np.array([0.2, 0.3, 0.5])
+    one_class = np.zeros_like(y)
+    for labels, interval in ((y, None), (one_class, Interval(shares, shares, shares))):
+        shown = reliability_of(CalibrationData(labels, probs, np.array([20, 20, 20])), interval)
+        assert shown is not None
+        np.testing.assert_array_equal(shown.confidence, probs.max(1))
+        assert shown.weight is None
 
 
 def test_the_command_has_the_options_that_were_given_and_quotes_odd_names() -> None:

@@ -41,7 +41,7 @@ class RayCluster:
                 if not isinstance(value, str):
                     raise ValueError(f"--launcher-option address={value}: write HOST:PORT, e.g. 127.0.0.1:6379")
             elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-                raise ValueError(f"--launcher-option {name}={value}: the value must be a number that is not negative")
+                raise ValueError(f"--launcher-option {name}={value}: give a number that is not negative")
         self.options = dict(options)
         self.nodes: list[dict[str, Any]] = []
 

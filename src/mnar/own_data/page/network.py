@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mnar.config import RunConfig
-from mnar.own_data.confidence import NetworkCalibration
+from mnar.own_data.confidence import held_out_probabilities
 from mnar.own_data.inspection.label_shift import AtRandomTest, Interval, missing_at_random_test
 from mnar.own_data.inspection.probe import Floats, Integers, OutOfFold
 from mnar.own_data.next_samples import NextSamples
@@ -42,10 +42,6 @@ IN_POOL_MIX = (
 )
 UNCALIBRATED = (
     "The probabilities are those of the network. They are not calibrated, because there are too few held-out labels."
-)
-OPTIMISTIC = (
-    "The confidences were calibrated on the same held-out labels that this diagram shows, so the diagram is slightly "
-    "optimistic."
 )
 MOST_TESTED_POOL_ROWS = 5000  # of the pool, for the test whether labels are missing at random
 
@@ -205,11 +201,10 @@ def reliability_of(stored: CalibrationData | None, shares: Interval | None) -> R
     if stored is None or not len(stored.y):
         return None
     predicted, rows = stored.probs.argmax(1), np.arange(len(stored.y))
-    calibration = NetworkCalibration.fit(stored.probs, stored.y)
-    if shares is None or calibration is None:
+    in_pool = None if shares is None else shares.for_bayes_rule()
+    probs = None if in_pool is None else held_out_probabilities(stored.probs, stored.y, in_pool)
+    if in_pool is None or probs is None:
         return Reliability(stored.probs[rows, predicted], predicted == stored.y)
-    in_pool = shares.for_bayes_rule()
     counts = np.bincount(stored.y, minlength=len(in_pool))
     weight = (in_pool / np.maximum(counts, 1))[stored.y]
-    confidences = calibration(stored.probs, in_pool)[rows, predicted]
-    return Reliability(confidences, predicted == stored.y, weight, OPTIMISTIC)
+    return Reliability(probs[rows, predicted], predicted == stored.y, weight)

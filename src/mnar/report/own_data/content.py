@@ -24,7 +24,6 @@ class Reliability(NamedTuple):
     confidence: npt.ArrayLike  # [n] confidence of each prediction
     is_correct: npt.ArrayLike  # [n] whether the prediction is the label
     weight: npt.ArrayLike | None = None  # [n] e.g. importance weights that give the labels the pool's class mix
-    remark: str = ""  # a sentence: what the reader should keep in mind
 
 
 class AtRandom(NamedTuple):

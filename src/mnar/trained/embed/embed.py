@@ -171,7 +171,7 @@ def _write_rows(result: ResultFile, batches: Iterator[npt.NDArray[np.float32]], 
         if rows.shape[1] != num_columns:
             raise ValueError(
                 f"the network returns {num_columns} features for some samples and {rows.shape[1]} for others; "
-                "the number must not depend on the sample"
+                "give the network an output that has the same shape for every sample"
             )
         result.append(header + np.ascontiguousarray(rows, "<f4").tobytes(), len(rows))
     return num_columns

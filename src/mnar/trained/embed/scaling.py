@@ -101,7 +101,7 @@ def choose_scaling(
                 "number, or one for each"
             )
     if min(found.std) <= 0:
-        raise ValueError(f"--std is {', '.join(map(str, found.std))}; a standard deviation must be positive")
+        raise ValueError(f"--std is {', '.join(map(str, found.std))}; give positive numbers")
     return found
 
 
