@@ -293,7 +293,7 @@ def test_the_scaling_of_a_model_file_of_mnar_is_used(finished_run: Path) -> None
     [
         ({"mean": [0.5]}, "--mean and --std belong together"),
         ({"mean": [0.5, 0.5], "std": [1.0, 1.0]}, "2 numbers for the mean, but 1 channels"),
-        ({"mean": [0.5], "std": [0.0]}, "must be positive"),
+        ({"mean": [0.5], "std": [0.0]}, "give positive numbers"),
         ({"scale": "imagenet"}, "--scale imagenet is for networks that take images with three channels"),
     ],
 )
