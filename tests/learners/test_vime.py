@@ -197,7 +197,7 @@ def test_state_dict_into_a_fresh_learner_continues_bit_for_bit() -> None:
     [
         ({"mask_rate": 0.0}, "mask_rate is 0"),
         ({"copies": 0}, "copies is 0"),
-        ({"copies": 1}, "consistency 'var' needs at least 2"),
+        ({"copies": 1}, "set copies to 2 or more for consistency 'var'"),
         ({"consistency": "kl"}, "consistency is 'kl'; choose from"),
         ({"unlabeled_weight": -1.0}, "unlabeled_weight is -1"),
         ({"pretraining_epochs": 0}, "pretraining_epochs is 0"),

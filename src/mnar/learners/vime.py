@@ -84,9 +84,7 @@ class Vime(Learner):
             )
         fewest = 2 if consistency == "var" else 1
         if copies < fewest:
-            raise ValueError(
-                f"copies is {copies}; consistency {consistency!r} needs at least {fewest}; set copies to {fewest} or more"
-            )
+            raise ValueError(f"copies is {copies}; set copies to {fewest} or more for consistency {consistency!r}")
         if task.batch_unlabeled < 2:
             raise ValueError(
                 f"the unlabelled batch has {task.batch_unlabeled} row, but VIME overwrites cells with values from "
