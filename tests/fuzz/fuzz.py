@@ -66,7 +66,7 @@ def try_input(reader: Reader, seed: int, folder: Path) -> tuple[Judgement, list[
     """Write the input of a seed into an empty folder, run its command, and return the judgement and the command."""
     rng = _random(reader, seed)
     command = reader.write_input(folder, rng)
-    is_whole = rng.random() < SHARE_OF_WHOLE_COMMANDS
+    is_whole = rng.random() < SHARE_OF_WHOLE_COMMANDS and not reader.asks_for_much_work(command)
 
     def before() -> None:
         fit_quick_members()

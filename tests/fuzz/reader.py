@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ class Reader(ABC):
     @abstractmethod
     def stop_early(self) -> None:
         """Change this process so that the command reads its input and soon ends. Most inputs are tried in this way."""
+
+    def asks_for_much_work(self, command: Sequence[str]) -> bool:
+        """Whether the command may take more than 10 s for a good reason. Then only its reading is tried."""
+        return False
 
     def difference(self, folder: Path) -> str | None:
         """Return in which way the result of a command that worked is wrong; None if nothing is known to be wrong."""

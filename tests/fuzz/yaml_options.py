@@ -6,13 +6,14 @@ import copy
 import random
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from mnar.config import SECTIONS, TABLES, options_of
+from mnar.config import SECTIONS, TABLES, options_of, read_yaml
 from tests.fuzz.mutations import mutated_text
 from tests.fuzz.reader import Reader, draw_no_report, stop_before_training
 from tests.fuzz.tokens import LAUGHS, VALUES, YAML_TOKENS
@@ -21,6 +22,7 @@ from tests.support.command import TINY, as_options
 from tests.support.forked_command import run_forked
 from tests.support.own_data_files import write_table
 
+LARGEST_SMALL_NUMBER = 16
 YAML_KEYS = ("", "x", 1, None, 2.5, True, "name", (1, 2))
 FEW_ROWS = as_options(setting for setting in tiny.TINY if not setting.startswith("model."))
 
@@ -136,9 +138,20 @@ class Settings(Reader):
             .strip()
         )
 
+    def asks_for_much_work(self, command: Sequence[str]) -> bool:
+        """A wide network, a large batch or many epochs of pretraining take their time, also for two steps."""
+        return any(_number(argument.partition("=")[2]) > LARGEST_SMALL_NUMBER for argument in command)
+
     def stop_early(self) -> None:
         draw_no_report()
         stop_before_training()
+
+
+def _number(text: str) -> float:
+    """Return the number that a text means in YAML; 0 if the text is no number."""
+    with suppress(ValueError):
+        return float(str(read_yaml(text)))
+    return 0.0
 
 
 class PlainDumper(yaml.SafeDumper):
