@@ -237,6 +237,13 @@ def options_of(section: str, make: Callable[..., Any]) -> dict[str, inspect.Para
     return {name: p for name, p in parameters.items() if name not in SUPPLIED[section]}
 
 
+def has_option(sections: Mapping[str, Any], name: str) -> bool:
+    """Whether the parts that `sections` name have an option, e.g. "guidance.smoothing", in this version."""
+    section, option = name.split(".")
+    make = TABLES[section].get(sections[section]["name"]) if section in TABLES else SECTIONS[section]
+    return make is not None and option in options_of(section, make)
+
+
 def complete(make: Callable[..., Any], given: Mapping[str, Any], section: str, part: str = "") -> Options:
     """Check the given options against the signature of `make`, and add the defaults of the other options.
 

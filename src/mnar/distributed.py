@@ -38,7 +38,7 @@ def is_joined() -> bool:
 
 def world_size() -> int:
     """Return the number of processes."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return dist.get_world_size() if is_joined() else 1
 
 
 def rank() -> int:

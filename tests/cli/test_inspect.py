@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.support.command import Mnar
 from tests.support.own_data_files import write_images, write_table
@@ -36,3 +37,40 @@ def test_the_output_path_is_checked_before_the_data_are_read(mnar: Mnar, tmp_pat
         assert refused.code == 1
         assert message in refused.errors
         assert "missing.csv" not in refused.errors
+
+
+def test_the_output_never_replaces_the_data_or_the_features(mnar: Mnar, tmp_path: Path) -> None:
+    write_table(tmp_path / "animals.csv")
+    write_images(tmp_path / "animals")
+    np.save("features.npy", np.random.default_rng(0).normal(size=(36, 2)))
+    (image,) = sorted((tmp_path / "animals").rglob("000.png"))
+    (tmp_path / "link.json").symlink_to("animals.csv")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for source, out, message in (
+        ("animals.csv", "./animals.csv", "belongs to the input animals.csv"),
+        ("animals.csv", "link.json", "is a link"),
+        ("animals", "animals/labels.csv", "belongs to the input animals"),
+        ("animals", image.relative_to(tmp_path), "belongs to the input animals"),
+        ("animals", "features.npy", "belongs to the input features.npy"),
+    ):
+        features = () if source == "animals.csv" else ("--features", "features.npy")
+        refused = mnar("inspect", source, *features, "--out", out)
+        assert (refused.code, message in refused.errors) == (1, True), refused.errors
+        assert "choose another --out" in refused.errors
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_an_earlier_result_in_the_folder_of_the_data_is_replaced(
+    mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "animals")
+    monkeypatch.chdir(tmp_path / "animals")
+    for _ in range(2):
+        inspected = mnar("inspect", ".", "--size", 6)
+        assert inspected.code == 0, inspected.errors
+    assert (tmp_path / "animals/inspect.json").exists()
+
+
+def test_a_negative_seed_is_refused_with_its_range(mnar: Mnar) -> None:
+    refused = mnar("inspect", "animals.csv", "--seed", "-1")
+    assert (refused.code, "greater than or equal to 0" in refused.errors) == (2, True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import Mnar
 
 TABLE = "weight,kind\n1.5,ant\n2.5,\n3.5,\n4.5,bee\n"
@@ -54,6 +56,25 @@ def test_merge_without_annotations_or_with_too_many_arguments_is_an_error(mnar: 
     assert (refused.code, "reads no annotations" in refused.errors) == (1, True)
     refused = mnar("merge", "animals.csv", "--undo", "animals.csv.bak-1")
     assert (refused.code, "animals.csv.bak-1 does not exist" in refused.errors) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("--dry-run",), ("--overwrite",), ("--majority",), ("--new-classes",), ("--ignore-missing",)),
+        *(("--label", "kind"), ("--id", "x"), ("--ignore", "x"), ("--unlabeled", "x")),
+        *(("--backup", "b.csv"), ("--report", "r.csv")),
+    ],
+)
+def test_undo_with_another_option_is_refused_and_changes_nothing(
+    mnar: Mnar, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "animals.csv").write_text(TABLE)
+    (tmp_path / "animals.csv.bak-1").write_text(TABLE.replace("bee", ""))
+    refused = mnar("merge", "animals.csv", "--undo", "animals.csv.bak-1", *options)
+    assert (refused.code, f"{options[0]} cannot be applied; leave it out" in refused.errors) == (1, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["animals.csv", "animals.csv.bak-1"]
+    assert (tmp_path / "animals.csv").read_text() == TABLE
 
 
 def test_the_report_never_replaces_the_data_the_annotations_or_the_backup(mnar: Mnar, tmp_path: Path) -> None:

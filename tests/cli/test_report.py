@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,17 @@ def test_the_output_path_is_checked_before_the_runs_are_read(mnar: Mnar, tmp_pat
     refused = mnar("report", "missing", "--out", "notes.txt/page.html")
     assert refused.code == 1
     assert "notes.txt is a file and not a folder" in refused.errors.replace("\n", "")
+
+
+def test_a_report_never_replaces_a_file_of_a_run(mnar: Mnar, finished_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    for name in ("config.yaml", "model.safetensors", "training.html", "selections/1.npz"):
+        refused = mnar("report", finished_run, "--out", f"run/{name}")
+        assert (refused.code, "choose another --out" in refused.errors) == (1, True), refused.errors
+    (tmp_path / "portfolio").mkdir()
+    (tmp_path / "portfolio/portfolio.yaml").write_text("")
+    assert mnar("report", finished_run, "--out", "portfolio/choice.json").code == 1
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    reported = mnar("report", "run", "--out", "run/report.html")
+    assert reported.code == 0, reported.errors

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from mnar.datasets.user_files import PartlyLabeled, read_data
 from mnar.own_data import portfolio_run, train
@@ -229,6 +230,59 @@ def test_other_data_are_scored_by_a_run_of_the_portfolio(mnar: Mnar, portfolio: 
     other = mnar("eval", "run", "--data", "other.csv")
     assert other.code == 1
     assert re.match("error: .*'weight'", other.errors)
+
+
+@pytest.mark.parametrize("network", [(), ("--learner", "supervised")])
+def test_a_run_folder_inside_class_folders_is_refused_because_it_would_become_a_class(
+    mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: tuple[str, ...]
+) -> None:
+    for name in ("ant", "bee", "unlabeled"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "photos")
+    for options in ((".",), (tmp_path / "photos", "--out", "run"), ("--dataset", "own_data", "--data", ".")):
+        refused = mnar("train", *options, *network)
+        assert (refused.code, "choose a folder outside, e.g. --out ../runs/photos" in refused.errors) == (1, True)
+    assert sorted(path.name for path in (tmp_path / "photos").iterdir()) == ["ant", "bee", "unlabeled"]
+    elsewhere = mnar("train", ".", *network, "--out", "../runs/photos")
+    assert "holds no images" in elsewhere.errors
+
+
+def test_a_run_on_the_folder_in_which_the_command_runs_is_named_after_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = portfolio_run.PortfolioConfig(".")
+    assert portfolio_run.portfolio_folder(config) == Path(f"runs/{tmp_path.stem}-portfolio-seed1")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("foo=1", "unknown option of dataset own_data: 'foo'; choose from"),
+        ("ignore=length", "dataset.ignore (own_data) is 'length'; expected a list of texts"),
+        ("root=other.csv", "--set dataset.root cannot be applied; leave it out"),
+    ],
+)
+def test_an_option_of_the_data_that_is_unknown_or_of_another_type_is_refused(
+    mnar: Mnar, tmp_path: Path, setting: str, message: str
+) -> None:
+    write_table(tmp_path / "animals.csv")
+    refused = mnar("train", "animals.csv", "--label", "kind", "--fast", "--set", f"dataset.{setting}")
+    assert (refused.code, message in refused.errors) == (1, True), refused.errors
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_option_of_the_data_given_with_set_is_stored_with_its_type_and_the_run_is_read_again(
+    mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portfolio_run, "write_own_data_report", lambda folder, page: None)
+    write_table(tmp_path / "animals.csv")
+    settings = as_options(["dataset.ignore=[length]", "dataset.label=kind", "dataset.id=null"])
+    trained = mnar("train", "animals.csv", "--learner", "kernel", *settings, "--out", "run")
+    assert trained.code == 0, trained.errors
+    stored = yaml.safe_load((tmp_path / "run/portfolio.yaml").read_text())
+    assert stored["reading"] == {"ignore": ["length"], "label": "kind"}
+    assert mnar("eval", "run").code == 0
 
 
 def test_ctrl_c_prints_the_resume_command_which_continues_the_run(

@@ -74,3 +74,30 @@ def test_minutes_give_both_processes_the_same_number_of_steps(tmp_path: Path) ->
     assert code == 0, errors
     run = RunFolder(tmp_path / "run")
     assert run.evaluations()[-1]["step"] == run.config().train.iterations >= 20
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (("other.csv",), "contains a run on other data"),
+        (("animals.csv", "--seed", "2"), "contains another run (seed: 1 and 2)"),
+        (
+            ("animals.csv", "--learner", "supervised", "--guidance", "none"),
+            "contains another run (learner.name: pseudo_label and supervised",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("without_report")
+def test_a_command_that_torchrun_starts_again_does_not_continue_another_run(
+    mnar: Mnar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: tuple[str, ...], message: str
+) -> None:
+    for name in ("animals.csv", "other.csv"):
+        write_table(tmp_path / name)
+    options = (*NETWORK, *SETTINGS, "--set", "engine.device=cpu", "--out", "run")
+    assert mnar("train", "animals.csv", *options, "--iterations", 8).code == 0
+    monkeypatch.setattr("mnar.run.processes.is_restarted", lambda: True)
+    refused = mnar("train", other[0], *options, *other[1:], "--iterations", 8)
+    assert (refused.code, message in refused.errors) == (1, True), refused.errors
+    assert "choose another --out" in refused.errors
+    same = mnar("train", "animals.csv", *options, "--minutes", 0.01)
+    assert (same.code, "from step 8" in same.output) == (0, True), same.errors

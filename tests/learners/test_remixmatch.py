@@ -199,7 +199,7 @@ def test_the_number_of_strong_views_names_the_views() -> None:
     "options",
     [
         {"strong_views": 0},
-        {"strong_views": 10},
+        {"strong_views": 101},
         {"temperature": 0.0},
         {"alpha": 0.0},
         {"unlabeled_weight": -1.0},

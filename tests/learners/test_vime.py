@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mnar.guidances import PRG, Guidance, NoGuidance
+from mnar.guidances import PRG, Guidance, NoGuidance, Tracking
 from mnar.learners.vime import Vime, corrupt
 from mnar.models import MLP
 from mnar.models.encoder_mlp import EncoderMLP
@@ -207,6 +207,11 @@ def test_state_dict_into_a_fresh_learner_continues_bit_for_bit() -> None:
 def test_options_out_of_range_are_refused_by_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Vime(TASK, NoGuidance(TASK), **options)
+
+
+def test_tracking_changes_no_pseudo_label_and_no_loss() -> None:
+    assert Vime(TASK, Tracking(TASK)).consistency == Vime(TASK, NoGuidance(TASK)).consistency == "var"
+    assert Vime(TASK, PRG(TASK)).consistency == "ce"
 
 
 @pytest.mark.parametrize("consistency", ["var", "mse"])

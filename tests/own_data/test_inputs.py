@@ -11,7 +11,7 @@ import torch
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import UNLABELED, PartlyLabeled, Table, read_data
 from mnar.own_data import inputs
-from mnar.own_data.inputs import InputEncoder, samples_of
+from mnar.own_data.inputs import InputEncoder, label_counts, samples_of
 from mnar.types import DataSet
 from tests.support.own_data_files import write_images
 
@@ -58,14 +58,19 @@ def test_an_encoder_made_from_its_arrays_gives_the_same_inputs(table: DataSet, t
     assert (again.images is not None) == (kind == "images")
 
 
-def test_very_large_data_are_sampled_and_rare_classes_keep_all_their_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_large_data_are_sampled_with_the_class_mix_of_the_labels_and_no_class_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(inputs, "MOST_LABELED", 60)
     monkeypatch.setattr(inputs, "MOST_POOL", 40)
-    y = np.repeat([0, 1, 2, UNLABELED], [500, 300, 7, 1000])
+    y = np.repeat([0, 1, 2, UNLABELED], [600, 200, 7, 1000])
     x = np.arange(len(y), dtype=float)[:, None]
     data = table_of(x, y)
     samples, _ = samples_of(data, 0)
-    assert np.bincount(samples.labels).tolist() == [20, 20, 7]
+    assert samples.counts.sum() == 60
+    np.testing.assert_allclose(samples.counts, [0.74 * 55, 0.25 * 55, 5], atol=8)
+    assert samples.counts[2] == 5
+    assert label_counts(data).tolist() == [600, 200, 7], "all labels count, also those that are not drawn"
     assert (~samples.is_labeled).sum() == 40
     # each row keeps its own label: the column is the number of the row
     rows = samples.inputs.features[:, 0] * data.std[0] + data.mean[0]

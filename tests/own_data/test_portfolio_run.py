@@ -25,7 +25,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 from mnar.datasets.user_files import read_data
 from mnar.datasets.user_files.table_encoder import TableEncoder
-from mnar.own_data import portfolio_run
+from mnar.own_data import inputs, portfolio_run
 from mnar.own_data.portfolio.member import Fitted, Member, Samples
 from mnar.own_data.portfolio.portfolio import TriedMember
 from mnar.own_data.portfolio_model import read_portfolio_model
@@ -223,6 +223,19 @@ def test_the_choice_file_says_what_the_outcome_says(source: Path, tmp_path: Path
     assert (stored["source"], stored["seed"]) == (str(source.resolve()), 2)
 
 
+def test_labels_missing_at_random_are_found_to_be_so_if_the_members_are_fitted_to_a_part_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "MOST_LABELED", 300)
+    classes = np.repeat([0, 1], [1800, 200])
+    x = np.random.default_rng(0).normal(2.0 * classes[:, None], 1, (2000, 2))
+    np.savez(tmp_path / "rows.npz", x=x, y=np.where(np.arange(2000) % 2, classes, -1))
+    config = PortfolioConfig(str(tmp_path / "rows.npz"), fast=True)
+    at_random = new_portfolio_run(config, tmp_path / "run", PortfolioDisplay(), read_own_data(config)).choice.at_random
+    assert at_random is not None
+    assert at_random.p_value > 0.1
+
+
 def test_an_id_column_names_the_predictions_and_is_no_feature(tmp_path: Path) -> None:
     source, ids = tmp_path / "clouds.csv", [f"id{row * 7}" for row in range(sum(LABELS) + 60)]
     write_clouds(source, LABELS, more={"name": list(ids)})
@@ -278,6 +291,21 @@ def test_a_stopped_run_gives_the_resume_command_and_then_the_result_of_a_run_wit
     assert set(display.fitted) == {"graph"}, "the finished member is not tried again"
     assert list(display.lines) == ["kernel", "graph"], "but it is shown"
     assert_same_result(folder, finished_once)
+
+
+def test_the_model_is_the_last_file_of_a_run(
+    source: Path, finished_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(folder: Path, page: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(portfolio_run, "write_own_data_report", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(source, tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run").iterdir()} - {".lock"} == FILES - {"model.safetensors"}
+    resume_portfolio_run(tmp_path / "run", PortfolioDisplay())
+    assert_same_result(tmp_path / "run", finished_once)
 
 
 def test_a_run_killed_with_9_again_and_again_gives_the_result_of_a_run_without_a_stop(

@@ -158,7 +158,29 @@ def test_a_guidance_beside_ups_leaves_empty_rows_alone_and_holds_a_whole_pass() 
     settings = ["guidance.window=7", "guidance.empty_row=onehot"]
     options = configure(learner="ups", guidance="prg_last", settings=settings).guidance.options
     assert (options["empty_row"], options["window"], options["last"]) == ("onehot", 7, True)
-    assert configure(learner="ups", guidance="prg_smooth").guidance.options["window"] == 1024
+    options = configure(learner="ups", guidance="prg_smooth").guidance.options
+    assert (options["empty_row"], options["window"]) == ("onehot", 1024)
+    assert configure(learner="ups", guidance="tracking").guidance.options["window"] == 1024
+
+
+def test_crest_with_alignment_replaces_the_alignment_of_the_learner_as_crest_plus_does() -> None:
+    switched_on = configure(learner="comatch", guidance="crest", settings=["guidance.align=true"]).guidance
+    assert switched_on.full_name == "crest"
+    assert configure(learner="comatch", guidance="crest").guidance.full_name == "distribution_alignment+crest"
+    assert switched_on.options == configure(learner="comatch", guidance="crest_plus").guidance.options
+
+
+@pytest.mark.parametrize(
+    "options", [{"settings": ["guidance.name=null"]}, {"settings": ["guidance.name="]}, {"guidance": ""}]
+)
+def test_an_empty_name_is_refused_and_does_not_mean_the_default(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="unknown guidance"):
+        configure(dataset="digits", **options)
+
+
+def test_the_first_stage_of_vime_knows_by_itself_that_grey_levels_are_bounded() -> None:
+    for dataset in ("mnist_tabular", "digits_tabular"):
+        assert configure(dataset=dataset, learner="vime_self").learner.options["bounded"] is True
 
 
 def test_an_encoder_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,14 @@ def test_a_learner_with_tracking_counts_as_a_learner_without_guidance() -> None:
     assert changes_in([plain, tracked]) == []
 
 
+def test_vime_has_another_loss_with_a_guidance_unless_it_is_set() -> None:
+    plain, guided = pair([0.70], [0.80])
+    for consistency, num_rows in (("auto", 0), ("ce", 1)):
+        for run in (plain, guided):
+            run.config["learner"] = {"name": "vime", "consistency": consistency}
+        assert len(changes_in([plain, guided])) == num_rows
+
+
 def test_there_is_no_row_without_a_pair_that_differs_in_prg_only() -> None:
     plain, guided = pair([0.70], [0.80])
     supervised = run_with("supervised", "none", accuracy=[0.6], seed=0)

@@ -82,7 +82,9 @@ def test_a_spread_prints_as_percent_with_one_decimal() -> None:
 def test_options_are_divided_into_those_that_differ_and_those_that_all_methods_share() -> None:
     runs = [run_with("fixmatch", "none", accuracy=[0.5]), run_with("fixmatch", "prg", accuracy=[0.5], seed=2)]
     different, shared = settings(methods_of(runs))
-    assert different == {"guidance.name": ["none", "prg"], "guidance.alpha": [None, 1.0]}
+    added = {"guidance.smoothing": [None, 0.0], "guidance.pool_shares": [None, "uniform"]}  # in runs of any version
+    assert different == {"guidance.name": ["none", "prg"], "guidance.alpha": [None, 1.0], **added}
+    assert "learner.count_from" not in shared, "an option of FlexMatch, which FixMatch does not have"
     assert shared["learner.threshold"] == 0.95
     assert "seed" not in shared
 

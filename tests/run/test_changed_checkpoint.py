@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,15 @@ def test_if_no_checkpoint_fits_one_line_names_what_is_missing_in_each_and_the_re
 def test_a_checkpoint_without_the_digest_that_its_format_promises_is_refused(state: Path) -> None:
     changed(state, lambda content: content.pop("digest"))
     assert load(state)[1] == [f"{state} is damaged (its digest is missing)"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_torch_says_to_programmers_is_not_shown(state: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        changed(state, put(torch.zeros(2).storage(), "deprecated"))
+    assert "is damaged (a TypedStorage has no digest" in load(state)[1][0]
+    changed(state, put(Path("x"), "no plain value"))
+    assert load(state)[1] == [f"{state} is damaged (it contains other things than tensors and plain values)"]
 
 
 def test_a_checkpoint_of_a_later_format_is_refused_with_both_numbers(state: Path) -> None:

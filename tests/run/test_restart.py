@@ -14,7 +14,7 @@ import pytest
 
 from mnar.config import RunConfig
 from mnar.recipes import configure
-from mnar.run import RunFolder, collapse_record, new_run, resume_run, runner
+from mnar.run import RunFolder, collapse_record, load_data, new_run, resume_run, runner
 from mnar.run.collapse_record import CollapseRecord, read_collapses, record_collapse, remedies, with_smaller_rate
 from mnar.training.collapse import Collapsed
 from mnar.training.trainer import Interrupted
@@ -84,6 +84,21 @@ def test_a_stop_request_at_the_collapse_stops_the_run_and_resuming_restarts_it(
     monkeypatch.undo()
     resume_run(folder)
     assert_same_run(folder, restarted)
+
+
+def test_a_restart_that_was_stopped_is_not_continued_with_other_data(
+    tmp_path: Path, tiny: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    monkeypatch.setattr(runner, "record_collapse", lambda *of: (record_collapse(*of), _ask_this_process_to_stop()))
+    with pytest.raises(Interrupted):
+        new_run(tiny(*LEARNS_AFTER_RESTART), folder)
+    monkeypatch.undo()
+    before = (folder / "config.yaml").read_bytes()
+    data = load_data(RunFolder(folder).config())
+    with pytest.raises(ValueError, match=r"the data differ from the data that the run in .* started with"):
+        resume_run(folder, data=data._replace(train_x=data.train_x + 1))
+    assert (folder / "config.yaml").read_bytes() == before
 
 
 def _ask_this_process_to_stop() -> None:

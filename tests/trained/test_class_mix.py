@@ -25,6 +25,15 @@ def test_the_default_is_the_pool_where_there_is_an_estimate() -> None:
     assert shares(None, pool=None) is None
 
 
+@pytest.mark.parametrize(
+    ("is_balanced", "expected"), [(True, "equally frequent classes"), (False, "the class mix that the model learned")]
+)
+def test_without_an_estimate_the_description_says_what_the_model_predicts(is_balanced: bool, expected: str) -> None:
+    mix = class_mix(None, NAMES, num_labels=None, pool=None, is_balanced=is_balanced)
+    assert mix.description == f"{expected}, because there is no estimate for a pool"
+    assert (mix.shares is not None) == is_balanced
+
+
 def test_the_named_mixes() -> None:
     assert shares("uniform") == [0.333333] * 3
     assert shares("labels") == [0.6, 0.3, 0.1]

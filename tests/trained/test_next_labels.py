@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import mnar
+from mnar.own_data import inputs
 from mnar.trained import next_labels
 from mnar.trained.next_labels import next_file
-from tests.trained.runs import portfolio
+from mnar.trained.relabel import relabel_file
+from tests.trained.runs import NUM_LABELS, portfolio
 from tests.trained.test_predict import rows_of
 
 
@@ -50,6 +52,20 @@ def test_the_whole_pool_can_be_chosen_and_a_large_pool_is_sampled(
     chosen = next_file(model, tmp_path / "some.csv", budget=5)
     assert len(rows_of(tmp_path / "some.csv")) == 5
     assert "random sample of 20 of the 42" in chosen.notes[0]
+
+
+def test_a_run_that_was_fitted_to_a_part_of_the_labels_knows_the_number_of_all_labels(
+    digits_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "MOST_LABELED", 120)
+    model = mnar.load(portfolio(digits_file, tmp_path / "run"))
+    assert model.calibration is not None
+    assert len(model.calibration.y) == 2 * 120
+    assert model.calibration.num_labels.tolist() == list(NUM_LABELS)
+    mix = model.class_mix("labels")
+    np.testing.assert_allclose(mix.shares, np.array(NUM_LABELS) / sum(NUM_LABELS))  # type: ignore[arg-type]
+    assert next_file(model, tmp_path / "to_label.csv", budget=5).notes == ()
+    assert relabel_file(model, tmp_path / "labels.csv").notes == []
 
 
 def test_the_same_seed_gives_the_same_file(digits_run: Path, tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from mnar.datasets.user_files.sample_blocks import arrays
 from mnar.own_data.portfolio.member import with_shares
 from mnar.run import evaluate_run, read_run
 from mnar.trained import TrainedModel, predict
+from mnar.trained.export.model_card import model_card
 from mnar.trained.predict import predict_file
+from tests.trained.runs import portfolio
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -77,6 +79,19 @@ def test_the_portfolio_gives_the_labels_of_its_predictions_file_with_equal_class
     written = rows_of(table_run / "predictions.csv")
     assert len(written) > 20
     assert [by_row[row["row"]] for row in written] == [row["label"] for row in written]
+
+
+def test_a_portfolio_whose_data_all_have_labels_predicts_for_equal_classes_and_says_so(tmp_path: Path) -> None:
+    y = np.repeat([0, 1], [90, 30])
+    np.savez(tmp_path / "rows.npz", x=np.random.default_rng(0).normal(y[:, None], 1, (120, 2)), y=y)
+    model = mnar.load(portfolio(tmp_path / "rows.npz", tmp_path / "run"))
+    assert "equally frequent classes" in model.class_mix(None).description
+    x = np.random.default_rng(1).normal(0.5, 1, (50, 2)).astype(np.float32)
+    np.testing.assert_array_equal(model.predict_proba(x), model.predict_proba(x, prior="uniform"))
+    np.testing.assert_allclose(model.predict_proba(x), model.predictor.probs(x, None))
+    card = model_card(model, model.class_mix(None), "model.pt2", 0.0)
+    assert "The probabilities are for equally frequent classes" in card
+    assert "| 75.0% | no estimate | 50.0% |" in card
 
 
 def test_a_prior_follows_bayes_rule(table_run: Path, table_file: Path) -> None:

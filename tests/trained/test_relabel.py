@@ -5,13 +5,21 @@ from __future__ import annotations
 import csv
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+import torch
 
 import mnar
 from mnar.datasets.user_files.sample_blocks import arrays
+from mnar.own_data.confidence import NetworkCalibration, held_out_probabilities
+from mnar.own_data.decisions import ACCEPT, Decisions, fit_decisions
+from mnar.own_data.network_predictor import NetworkPredictor
 from mnar.run.calibration_file import read_calibration, write_calibration
+from mnar.trained import relabel
+from mnar.trained.export.scores import class_scores
 from mnar.trained.relabel import relabel_file
 from tests.trained.test_predict import rows_of
 
@@ -39,6 +47,65 @@ def test_the_training_pool_is_labelled_and_accepted_labels_are_as_precise_as_exp
     for row in rows:
         assert row["second"] != row["label"]
         assert 0 <= float(row["margin"]) <= float(row["confidence"]) <= 1
+
+
+def overconfident(num_samples: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Predictions of four classes by an overconfident network, and the true classes."""
+    y = rng.permutation(np.arange(num_samples) % 4)
+    odds = np.exp(3 * (1.2 * np.eye(4)[y] + rng.normal(size=(num_samples, 4))))
+    return odds / odds.sum(1, keepdims=True), y
+
+
+def test_the_promise_of_a_network_with_40_held_out_labels_is_kept_on_average() -> None:
+    """With one calibration for all held-out labels, the promise is 3 points too high."""
+    equal, too_high = np.full(4, 0.25), []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        (probs, y), (pool, truth) = overconfident(40, rng), overconfident(4000, rng)
+        fitted = NetworkCalibration.fit(probs, y)
+        network = NetworkPredictor(torch.nn.Identity(), lambda x: x, torch.device("cpu"), fitted)
+        in_pool = network.reweighted(pool, equal)
+        differences = []
+        for held_out in (network.held_out_probs(probs, y, equal), network.reweighted(probs, equal)):
+            decisions = fit_decisions(held_out, y, equal, precision=0.7, pool_probs=in_pool)
+            decided = decisions.decide(in_pool)
+            accepted = decided.codes == ACCEPT
+            counts = np.bincount(decided.labels[accepted], minlength=4)
+            differences.append(decisions.expected_overall(counts) - np.mean((decided.labels == truth)[accepted]))
+        too_high.append(differences)
+    out_of_fold, all_labels = np.mean(too_high, axis=0)
+    assert abs(out_of_fold) < 0.01
+    assert all_labels > 0.025
+
+
+def test_the_promise_and_the_card_of_a_network_use_no_calibration_by_the_label_itself(
+    network_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, used = mnar.load(network_run), []
+
+    def fit(balanced: npt.NDArray[np.float64], *rest: Any, **options: Any) -> Decisions:
+        used.append(balanced)
+        return fit_decisions(balanced, *rest, **options)
+
+    monkeypatch.setattr(relabel, "fit_decisions", fit)
+    relabel_file(model, tmp_path / "labels.csv")
+    stored, mix = model.calibration, model.class_mix("uniform")
+    assert stored is not None
+    assert mix.shares is not None
+    out_of_fold = held_out_probabilities(stored.probs, stored.y, mix.shares)
+    assert out_of_fold is not None
+    np.testing.assert_array_equal(used[0], out_of_fold)
+    scores, is_right = class_scores(model, mix), out_of_fold.argmax(1) == stored.y
+    assert scores is not None
+    np.testing.assert_allclose(scores.recall, [is_right[stored.y == c].mean() for c in range(10)])
+
+
+def test_too_few_held_out_labels_for_folds_are_calibrated_together() -> None:
+    probs, y = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0, 1])
+    fitted, shares = NetworkCalibration.fit(probs, y), np.full(2, 0.5)
+    network = NetworkPredictor(torch.nn.Identity(), lambda x: x, torch.device("cpu"), fitted)
+    assert held_out_probabilities(probs, y, shares) is None
+    np.testing.assert_array_equal(network.held_out_probs(probs, y, shares), network.reweighted(probs, shares))
 
 
 def test_a_higher_precision_accepts_fewer_labels(digits_run: Path, tmp_path: Path) -> None:

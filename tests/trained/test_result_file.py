@@ -162,6 +162,22 @@ def test_the_fingerprint_changes_with_the_data(tmp_path: Path) -> None:
     assert source_fingerprint(path) != before, "in the middle"
 
 
+def test_the_fingerprint_of_a_folder_changes_if_labels_move_between_rows_or_an_image_is_replaced(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "labels.csv").write_text("file,label\na.png,cat\nb.png,\n")
+    (tmp_path / "a.png").write_bytes(b"12")
+    os.utime(tmp_path / "a.png", ns=(0, 1))
+    before = source_fingerprint(tmp_path)
+    assert source_fingerprint(tmp_path) == before
+    (tmp_path / "labels.csv").write_text("file,label\na.png,\nb.png,cat\n")
+    moved = source_fingerprint(tmp_path)
+    assert moved != before
+    (tmp_path / "a.png").write_bytes(b"34")
+    os.utime(tmp_path / "a.png", ns=(0, 2))
+    assert source_fingerprint(tmp_path) != moved, "of the same size, but of another time"
+
+
 def test_the_fingerprint_of_a_folder_survives_a_dangling_link(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"12")
     before = source_fingerprint(tmp_path)

@@ -249,6 +249,18 @@ def test_labelled_samples_have_the_chosen_view_or_that_of_the_learner(
     assert views == [view, *trainer.learner.views]
 
 
+def test_a_view_of_the_labelled_samples_does_not_switch_off_the_second_view_silently(trainer_of: MakeTrainer) -> None:
+    with pytest.raises(ValueError, match=r"trains two views of each labelled sample.*set train\.labeled_view=auto"):
+        trainer_of("guidance.name=prg_balanced", "train.labeled_view=weak")
+
+
+def test_labels_that_are_held_out_do_not_make_a_pool() -> None:
+    config = configure(dataset="digits", protocol="as_labeled", settings=["train.validation=0.1"])
+    data = load_data(config)
+    with pytest.raises(ValueError, match=r"every sample has a label.*choose --learner supervised"):
+        make_trainer(config, data, make_split(config, data))
+
+
 def test_a_strong_view_of_the_rows_of_a_table_is_refused_with_a_remedy() -> None:
     config = configure(dataset="digits_tabular", settings=["train.labeled_view=strong"])
     data = load_data(config)

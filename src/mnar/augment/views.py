@@ -90,7 +90,7 @@ class Augment(nn.Module):
     """Views of uint8 image batches, normalised to float32 in channels-last memory.
 
     Views are "id" (normalised only), "weak" (crop and flip) and "strong" (crop and flip, RandAugment and cutout). A
-    trailing digit, as in "strong2", means another independent draw.
+    trailing number, as in "strong2", means another independent draw.
 
     mean, std       per channel, for values in 0..1: one value for grey images, three for colour images
     padding         largest shift of the crop, in pixels

@@ -11,6 +11,8 @@ from mnar.atomic_write import check_writable
 from mnar.cli.options import OWN_DATA_HELP, Features, Id, Ignore, Label, NoLabel, Size, reading_options
 from mnar.terminal.console import console, reading_bar
 
+RESULTS = "inspect.json"
+
 
 def inspect(
     source: Annotated[Path, typer.Argument(metavar="DATA", help=OWN_DATA_HELP)],
@@ -20,8 +22,8 @@ def inspect(
     size: Size = None,
     features: Features = None,
     id: Id = None,
-    out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path("inspect.json"),
-    seed: Annotated[int, typer.Option(help="Seed of the cross-validation folds and the bootstrap.")] = 0,
+    out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path(RESULTS),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the cross-validation folds and the bootstrap.")] = 0,
 ) -> None:
     """Estimate which classes your labels under-represent, with confidence intervals, and recommend a method.
 
@@ -29,8 +31,11 @@ def inspect(
     """
     from mnar.own_data.train import inspect_files
     from mnar.terminal.inspection_table import inspection_table
+    from mnar.trained.result_file import check_output
 
-    check_writable(out, example="inspect.json")  # before the data are read, which may take minutes
+    check_writable(out, example=RESULTS)  # before the data are read, which may take minutes
+    holds_results = source.is_dir() and out.name == RESULTS  # of an earlier inspection in the folder of the data
+    check_output(out, overwrite=True, inputs=[None if holds_results else source, features])
     reading = reading_options(label, ignore, unlabeled, size, features, id)
     with reading_bar() as on_stage:
         inspection = inspect_files(source, out, reading=reading, seed=seed, on_stage=on_stage)

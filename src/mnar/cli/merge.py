@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mnar.cli.options import OWN_DATA_HELP, Ignore, Label, NoLabel
+from mnar.cli.options import OWN_DATA_HELP, Ignore, Label, NoLabel, given_options
 from mnar.terminal.console import say
 
 
@@ -54,7 +54,7 @@ def merge(
     undo: Annotated[
         Path | None,
         typer.Option(
-            metavar="BACKUP", help="Restore the data from the backup of an earlier merge. Takes no ANNOTATIONS."
+            metavar="BACKUP", help="Restore the data from the backup of an earlier merge. Takes no other option."
         ),
     ] = None,
 ) -> None:
@@ -78,6 +78,18 @@ def merge(
     if undo is not None:
         if annotations is not None:
             raise ValueError(f"--undo restores {source} and reads no annotations; leave {annotations} out")
+        switches = {
+            "overwrite": overwrite,
+            "majority": majority,
+            "new-classes": new_classes,
+            "ignore-missing": ignore_missing,
+            "dry-run": dry_run,
+        }
+        given = {"label": label, "ignore": ignore, "unlabeled": unlabeled, "id": id, "backup": backup, "report": report}
+        if extra := given_options(**given, **{name: is_on or None for name, is_on in switches.items()}):
+            raise ValueError(
+                f"--undo restores {source} as a whole, to which {', '.join(extra)} cannot be applied; leave it out"
+            )
         say(f"restored from {undo}; the state before: {undo_merge(source, undo)}")
         return
     if annotations is None:

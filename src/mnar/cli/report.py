@@ -24,8 +24,24 @@ def report(
     from mnar.run.reader import read_runs
 
     check_writable(out)
+    _check_replaces_no_run(out)
     records = read_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     title = f"{len(records)} runs" if len(records) > 1 else records[0].label
     write_report(with_baselines(records), out, title=title, processes=num_cores())
     console.print(f"Report: {out}", soft_wrap=True, markup=False)
+
+
+def _check_replaces_no_run(out: Path) -> None:
+    """Refuse to write a page in the place of a file of a run."""
+    from mnar.own_data.portfolio_run import is_portfolio_run
+    from mnar.run import RunFolder
+    from mnar.run.file_names import TRAINING_REPORT
+
+    place = out.resolve()
+    run = next((path for path in place.parents if RunFolder(path).has_config or is_portfolio_run(path)), None)
+    if run is not None and (place.suffix.lower() != ".html" or place.name == TRAINING_REPORT):
+        raise FileExistsError(
+            f"{out} lies in the run folder {run} and could replace a file of the run; choose another --out, e.g. "
+            "report.html"
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -114,6 +116,7 @@ def _train(
     minutes: float | None,
     tensorboard: bool,
 ) -> None:
+    from mnar.config import OWN_DATA
     from mnar.recipes import configure
     from mnar.run.processes import together
 
@@ -140,6 +143,9 @@ def _train(
                     f"{', '.join(extra)} chooses among several classifiers, but {of_network} asks for one network; "
                     "leave one of them out"
                 )
+        files = data if cell["dataset"] == OWN_DATA else source
+        if files is not None and resume is None:
+            _check_is_no_class(out or Path("runs"), files)
         _refuse_portfolio_in_several_processes(resume, is_new=source is not None and of_network is None)
         return of_network
 
@@ -154,6 +160,21 @@ def _train(
     else:
         config = together(lambda: configure(**cell, data=str(data) if data else None, **method, settings=settings))
         _train_configured(config, out, tensorboard=tensorboard)
+
+
+def _check_is_no_class(folder: Path, source: Path) -> None:
+    """Refuse a run folder inside class folders, where the next command would take the folder for a class."""
+    from mnar.datasets.user_files.class_folders import read_class_folders
+    from mnar.datasets.user_files.read_data import kind_and_reader
+
+    if not source.is_dir() or not folder.resolve().is_relative_to(source.resolve()):
+        return
+    if kind_and_reader(source, (), holds_table=False)[1] is read_class_folders:
+        elsewhere = os.path.relpath(source.resolve().parent / "runs" / source.resolve().name)
+        raise ValueError(
+            f"the run folder would lie in {source}, where every folder is a class; choose a folder outside, e.g. "
+            f"--out {shlex.quote(elsewhere)}"
+        )
 
 
 def _refuse_portfolio_in_several_processes(resume: Path | None, *, is_new: bool) -> None:
@@ -172,11 +193,12 @@ def _train_configured(config: RunConfig, out: Path | None, *, tensorboard: bool)
     from mnar.own_data.train import train_own_data
     from mnar.report import write_run_report
     from mnar.run import default_folder, load_data, new_run
+    from mnar.run.begun import check_same_run, is_begun
     from mnar.run.processes import together
 
     folder, verdict = out or default_folder(config), None
-    if _is_begun(folder):
-        together(lambda: _check_same_run(folder, config))
+    if is_begun(folder):
+        together(lambda: check_same_run(folder, config))
         _resume(folder, None, [], tensorboard=tensorboard)
         return
     with _display(tensorboard=tensorboard) as display:
@@ -185,26 +207,6 @@ def _train_configured(config: RunConfig, out: Path | None, *, tensorboard: bool)
         else:
             new_run(config, folder, display, on_finished=write_run_report)
     _print_headline(folder, verdict)
-
-
-def _is_begun(folder: Path) -> bool:
-    """Whether torchrun has started the command again after an error, and the run in `folder` had begun before."""
-    from mnar import distributed
-    from mnar.run import RunFolder
-    from mnar.run.processes import is_restarted
-
-    return distributed.any_of(is_restarted() and RunFolder(folder).has_config)
-
-
-def _check_same_run(folder: Path, config: RunConfig) -> None:
-    """Refuse to continue another run, when torchrun starts the command again after an error."""
-    from mnar.run import RunFolder
-    from mnar.run.collapse_record import with_smaller_rate
-
-    stored = RunFolder(folder).config()
-    differences = stored.differences(config)
-    if differences and stored.differences(with_smaller_rate(config)):
-        raise ValueError(f"{folder} contains another run ({'; '.join(differences)}); choose another --out")
 
 
 def _network_options(
@@ -238,14 +240,20 @@ def _train_portfolio(
     options: dict[str, Any],
     out: Path | None,
 ) -> None:
-    from mnar.config import parse_setting
+    from mnar.config import OWN_DATA, complete, parse_setting
+    from mnar.datasets.own_data import own_data
     from mnar.own_data.portfolio_run import PortfolioConfig, new_portfolio_run, portfolio_folder, read_own_data
     from mnar.run import check_new_folder
     from mnar.terminal.portfolio_table import PortfolioTable
 
-    reading |= {option: value for _, option, value in map(parse_setting, settings)}
+    of_data = {option: value for _, option, value in map(parse_setting, settings)}
+    if "root" in of_data:
+        raise ValueError(f"{source} is the data, so --set dataset.root cannot be applied; leave it out")
+    reading |= of_data
+    options_of_data = complete(own_data, {"root": source, **reading}, "dataset", OWN_DATA)
+    reading = {name: value for name in reading if (value := options_of_data[name]) is not None}
     if "features" in reading:  # an absolute path, so that --resume works from any folder
-        reading["features"] = str(Path(reading["features"]).resolve())
+        reading["features"] = str(reading["features"].resolve())
     given = {**options, "iterations": method["iterations"], "seed": method["seed"]}
     config = PortfolioConfig(
         str(source),
@@ -294,16 +302,18 @@ def _train_own_data(
 ) -> None:
     from mnar.own_data.train import configure_own_data, train_own_data
     from mnar.run import check_new_folder, default_folder
+    from mnar.run.begun import check_same_own_data, is_begun
     from mnar.run.processes import together
 
-    if out is not None and not _is_begun(out):
+    if out is not None and not is_begun(out):
         together(lambda: check_new_folder(out))
     with reading_bar() as on_stage:
         config, data = configure_own_data(
             source, reading=reading, **method, settings=settings, minutes=minutes, on_stage=on_stage
         )
     folder = out or default_folder(config)
-    if _is_begun(folder):
+    if is_begun(folder):
+        together(lambda: check_same_own_data(folder, config))
         _resume(folder, None, [], tensorboard=tensorboard)
         return
     with _display(tensorboard=tensorboard) as display:

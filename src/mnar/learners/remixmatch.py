@@ -21,7 +21,7 @@ The model is trained on mixtures, as in MixMatch. A second head predicts by whic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -34,11 +34,10 @@ from mnar.learners.mixing import draw_mixing, mix, sharpen
 from mnar.learners.ramp import linear_ramp
 from mnar.models.batch_norm import statistics_kept
 from mnar.models.classifier import Classifier, with_heads
-from mnar.option_values import Factor, PositiveFactor, PositiveShare, Range, checked_options
+from mnar.option_values import Factor, NumViews, PositiveFactor, PositiveShare, checked_options
 from mnar.types import Batch, Step, Task
 
 NUM_TURNS = 4  # Images are rotated by 0, 90, 180 and 270 degrees.
-MOST_STRONG_VIEWS = 9  # The name of a view, such as "strong9", ends with one digit.
 
 
 class ReMixMatch(Learner):
@@ -58,7 +57,7 @@ class ReMixMatch(Learner):
         task: Task,
         guidance: Guidance,
         *,
-        strong_views: Annotated[int, Range(1, MOST_STRONG_VIEWS)] = 2,
+        strong_views: NumViews = 2,
         temperature: PositiveFactor = 0.5,
         alpha: PositiveFactor = 0.75,
         unlabeled_weight: Factor = 1.5,

@@ -62,7 +62,8 @@ class UPS(Learner):
     # these pass any threshold; "identity" avoids that. The window has to hold a pass over the unlabelled set: 1024
     # batches of 64 are 65,536 samples.
     guidance_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {"empty_row": "identity", "window": 1024} for name in ("prg", "prg_last", "prg_smooth")
+        **{name: {"empty_row": "identity", "window": 1024} for name in ("prg", "prg_last")},
+        **{name: {"window": 1024} for name in ("prg_smooth", "tracking")},  # no row is empty, or none is used
     }
 
     negative: Tensor

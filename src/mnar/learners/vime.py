@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from mnar import distributed
 from mnar.guidances.guidance import Guidance
 from mnar.guidances.none import NoGuidance
+from mnar.guidances.tracking import Tracking
 from mnar.learners.learner import Learner
 from mnar.learners.vime_self import check_bounds
 from mnar.models.classifier import Classifier
@@ -74,7 +75,7 @@ class Vime(Learner):
         bounded: bool = False,
     ) -> None:
         super().__init__(task, guidance)
-        has_guidance = not isinstance(guidance, NoGuidance)
+        has_guidance = not isinstance(guidance, NoGuidance | Tracking)
         if consistency == "auto":
             consistency = "ce" if has_guidance else "var"
         if has_guidance and consistency != "ce":

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mnar.datasets.user_files import UNLABELED
+from mnar.own_data.inspection.inspection import sample_rows
 from mnar.own_data.portfolio.image_features import ImageEncoder
-from mnar.own_data.portfolio.member import Arrays, Features, Floats, Inputs, Samples
+from mnar.own_data.portfolio.member import Arrays, Features, Floats, Inputs, Integers, Samples
 from mnar.types import DataSet
 
 MAX_DEVIATIONS = 10.0  # a standardised feature is clipped here, e.g. the column of a rare category
@@ -59,21 +60,17 @@ def samples_of(data: DataSet, seed: int) -> tuple[Samples, InputEncoder]:
 
 
 def fitted_rows(data: DataSet, seed: int) -> npt.NDArray[np.int64]:
-    """Return the rows that the members are fitted to: all rows, or a random sample of very large data."""
+    """Return the rows that the members are fitted to: all rows, or a random sample of very large data.
+
+    The sampled labels keep their class mix, except for a few further labels of very rare classes.
+    """
     y = data.train_y.numpy()
     rng = np.random.default_rng(seed)
     labeled, pool = np.flatnonzero(y != UNLABELED), np.flatnonzero(y == UNLABELED)
-    drawn = [_sample_of_labels(labeled, y, rng), rng.permutation(pool)[:MOST_POOL]]
-    return np.sort(np.concatenate(drawn))
+    return np.sort(np.concatenate([sample_rows(labeled, MOST_LABELED, rng, y), sample_rows(pool, MOST_POOL, rng)]))
 
 
-def _sample_of_labels(
-    labeled: npt.NDArray[np.intp], y: npt.NDArray[np.int64], rng: np.random.Generator
-) -> npt.NDArray[np.intp]:
-    """Return at most MOST_LABELED labelled rows; a class with few labels keeps all of them."""
-    if len(labeled) <= MOST_LABELED:
-        return labeled
-    shuffled = rng.permutation(labeled)
-    classes = np.unique(y[labeled])
-    kept = [shuffled[y[shuffled] == c][: MOST_LABELED // len(classes)] for c in classes]
-    return np.concatenate(kept)
+def label_counts(data: DataSet) -> Integers:
+    """Return the number of labels of each class, [k], including labels that the members are not fitted to."""
+    y = data.train_y.numpy()
+    return np.bincount(y[y != UNLABELED], minlength=len(data.class_names))

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from mnar.config import RunConfig
 from mnar.models import Classifier
-from mnar.own_data.confidence import NetworkCalibration
-from mnar.own_data.inspection.probe import Floats
+from mnar.own_data.confidence import NetworkCalibration, held_out_probabilities
+from mnar.own_data.inspection.probe import Floats, Integers
 from mnar.run import trained_network
 from mnar.run.calibration_file import read_calibration
 from mnar.training.engine import Engine
@@ -35,6 +35,7 @@ class NetworkPredictor:
     prepare: Callable[[Tensor], Tensor]  # turns samples into the input of the network
     device: torch.device
     calibration: NetworkCalibration | None  # None: there are no labels to calibrate on
+    is_balanced: ClassVar[bool] = False  # it predicts as if the class mix were the one that it learned
 
     @classmethod
     def of_run(cls, folder: Path, config: RunConfig, data: DataSet) -> Self:
@@ -65,6 +66,10 @@ class NetworkPredictor:
                 "version of mnar trained the run, repeat `mnar train --resume RUN`"
             )
         return self.calibration(probs, shares)
+
+    def held_out_probs(self, probs: npt.NDArray[Any], y: Integers, shares: Floats) -> Floats:
+        out_of_fold = None if self.calibration is None else held_out_probabilities(probs, y, shares)
+        return self.reweighted(probs, shares) if out_of_fold is None else out_of_fold
 
     @torch.inference_mode()
     def features(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -5,9 +5,9 @@ The folder contains
     members/NAME.npz     the cross-validation of each member that has finished; a resumed run reads them
     choice.json          what was tried, what was chosen, and why
     calibration.npz      the predictions of the chosen model for labels that it was not fitted to, and the class shares
-    model.safetensors    the chosen members, fitted to all labels
     predictions.csv      a label and a confidence for every sample without a label
     report.html
+    model.safetensors    the chosen members, fitted to all labels; written last, so it marks a finished run
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from mnar.config import read_yaml
 from mnar.datasets.own_data import as_data_set
 from mnar.datasets.user_files import UNLABELED, read_data
 from mnar.option_values import shown
-from mnar.own_data.inputs import InputEncoder, samples_of
+from mnar.own_data.inputs import InputEncoder, label_counts, samples_of
 from mnar.own_data.page.portfolio import own_data_page, portfolio_short_list
 from mnar.own_data.page.provenance import portfolio_origin
 from mnar.own_data.portfolio import Choice, Objective, fit_portfolio, members_for
 from mnar.own_data.portfolio.cross_validation import Tried
-from mnar.own_data.portfolio.member import Member, Samples
+from mnar.own_data.portfolio.member import Integers, Member, Samples
 from mnar.own_data.portfolio.members import named_member
 from mnar.own_data.portfolio.portfolio import TriedMember, decided
 from mnar.own_data.portfolio.verdict import disagreement, verdict_text
@@ -114,7 +114,7 @@ def is_portfolio_run(folder: Path) -> bool:
 
 def portfolio_folder(config: PortfolioConfig) -> Path:
     """Return the default folder of a run, runs/DATA-portfolio-seedN."""
-    return Path("runs") / f"{Path(config.source).stem}-{config.member or 'portfolio'}-seed{config.seed}"
+    return Path("runs") / f"{Path(config.source).resolve().stem}-{config.member or 'portfolio'}-seed{config.seed}"
 
 
 def read_own_data(config: PortfolioConfig, progress: OnProgress | None = None) -> DataSet:
@@ -252,10 +252,9 @@ def _run(
     pool = np.flatnonzero(data.train_y.numpy() == UNLABELED)
     predictions = model.predict(data.train_x.numpy()[pool])
     choice = portfolio.choice
-    verdict = verdict_text(choice, samples.counts, data.class_names)
+    verdict = verdict_text(choice, label_counts(data), data.class_names)
     warnings = disagreement(choice, predictions.labels, data.class_names)
-    write_calibration(folder, calibration_data(choice, samples))
-    write_portfolio_model(folder, model, data)
+    write_calibration(folder, _calibration_data(choice, label_counts(data)))
     write_predictions_file(folder, data, pool, predictions.labels, predictions.confidences)
     _write_choice(folder, choice, verdict, warnings, data)
     origin = portfolio_origin(folder, asdict(config), data.fingerprint)
@@ -273,6 +272,7 @@ def _run(
         to_label=to_label,
     )
     write_own_data_report(folder, page)
+    write_portfolio_model(folder, model, data)  # last: a run with a model is finished
     return Outcome(choice, verdict, warnings, folder / PREDICTIONS)
 
 
@@ -318,12 +318,11 @@ class _Keeper:
         write_sealed_npz(self.folder / MEMBERS / f"{tried.name}.npz", arrays)
 
 
-def calibration_data(choice: Choice, samples: Samples) -> CalibrationData:
+def _calibration_data(choice: Choice, num_labels: Integers) -> CalibrationData:
     """Return what calibration.npz stores."""
     cross = choice.cross_validated
     shares = None if choice.shares is None else np.stack(choice.shares)
-    repeats = len(cross.y) // int(samples.counts.sum())
-    return CalibrationData(cross.y, cross.balanced_probs, samples.counts, repeats, shares)
+    return CalibrationData(cross.y, cross.balanced_probs, num_labels, cross.repeats, shares)
 
 
 def _write_choice(folder: Path, choice: Choice, verdict: str, warnings: Sequence[str], data: DataSet) -> None:

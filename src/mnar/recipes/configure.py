@@ -60,9 +60,10 @@ def configure(
             raise ValueError(
                 f"--iterations is {iterations}, but --set train.iterations is {value}; leave one of them out"
             )
-    chosen: Sections = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
-    chosen |= {section: value for section, option, value in parsed if option == "name"}
-    chosen = {section: _section_from_name(section, str(name)) for section, name in chosen.items() if name}
+    arguments = {"dataset": dataset, "protocol": protocol, "learner": learner, "guidance": guidance}
+    named = {section: name for section, name in arguments.items() if name is not None}
+    named |= {section: str(value) for section, option, value in parsed if option == "name"}
+    chosen: Sections = {section: _section_from_name(section, name) for section, name in named.items()}
 
     data_name = _name_of("dataset", DEFAULTS, cell, chosen)
     if data_name in DATASETS and data_name not in DATASET_DEFAULTS:
@@ -77,7 +78,7 @@ def configure(
     config = _merge(_merge(config, cell), chosen)
     config = _with_protocol_sizes(config)
     own_guidance = _own_guidance(learner_name, _recipe(recipe) if recipe else None)
-    config = _with_guidance(config, own_guidance, named={**cell, **chosen})
+    config = _with_guidance(config, own_guidance, named={**cell, **chosen}, parsed=parsed)
     config = _with_options_of_guidance(config)
     config = _with_schedule(config, PUBLISHED if schedule is None else schedule, parsed)
     if data is not None:
@@ -136,8 +137,12 @@ def _own_guidance(learner: str, recipe: Recipe | None) -> Sections:
     return {**default_guidance_of(learner), **(changed or {})}
 
 
-def _with_guidance(config: Sections, own_guidance: Sections, *, named: Mapping[str, Any]) -> Sections:
-    """Choose the guidance or the chain of guidances, and complete the options. `named` are the sections the user named.
+def _with_guidance(
+    config: Sections, own_guidance: Sections, *, named: Mapping[str, Any], parsed: Iterable[tuple[str, str, Any]]
+) -> Sections:
+    """Choose the guidance or the chain of guidances, and complete the options.
+
+    `named` are the sections that the user named, and `parsed` are the --set options, which may switch an alignment on.
 
     A learner that is named without a guidance gets `own_guidance`, the guidance of its own paper. A guidance that is
     named acts after `own_guidance`, or replaces it if the named guidance corrects class shares itself
@@ -148,9 +153,13 @@ def _with_guidance(config: Sections, own_guidance: Sections, *, named: Mapping[s
     has_two = own_guidance["name"] != "none" and guidance["name"] != "none"
     if "guidance" not in named and "learner" in named:
         guidance = own_guidance
-    elif has_two and not is_chain and not _aligns(guidance):
+    elif has_two and not is_chain and not _aligns({**guidance, **_options_of(parsed, "guidance")}):
         guidance = {**guidance, "preceded_by": own_guidance}
     return {**config, "guidance": _with_options_of(config, own_guidance, guidance)}
+
+
+def _options_of(parsed: Iterable[tuple[str, str, Any]], section: str) -> dict[str, Any]:
+    return {option: value for of, option, value in parsed if of == section}
 
 
 def _with_options_of_guidance(config: Sections) -> Sections:

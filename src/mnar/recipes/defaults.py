@@ -86,6 +86,8 @@ LEARNER_DEFAULTS: dict[str, Sections] = {
 # Options for one learner on one data set.
 PAIR_DEFAULTS: dict[tuple[str, str], Sections] = {
     ("mixmatch", "cifar100"): {"learner": {"name": "mixmatch", "unlabeled_weight": 150.0}},  # as in its paper
+    ("vime_self", "mnist_tabular"): {"learner": {"name": "vime_self", "bounded": True}},  # as the first stage of VIME
+    ("vime_self", "digits_tabular"): {"learner": {"name": "vime_self", "bounded": True}},
     # Twenty networks of 45 steps would learn nothing, and with the limits of the UPS paper fewer and fewer classes are
     # selected.
     ("ups", "digits"): {

@@ -1,7 +1,7 @@
 """Named schedules (`--schedule NAME`): options that replace those of a recipe, for every learner and data set.
 
-"published" changes nothing: a recipe has the schedule of its paper. "fast" is for short trainings. With both schedules,
-an optimiser that the user chooses (`--set train.optimizer=muon`) has its own learning rate and weight decay.
+"published" changes nothing: a recipe has the schedule of its paper. "fast" is for short trainings. Muon has its own
+learning rate and weight decay with both, also if the user chooses this optimiser, because rates of SGD do not suit it.
 """
 
 from __future__ import annotations

@@ -114,7 +114,10 @@ def _acting(run: Run) -> list[dict[str, Any]]:
 
 
 def _other_options(run: Run) -> dict[str, Any]:
-    return {name: value for name, value in run.method.items() if not name.startswith("guidance.")}
+    options = {name: value for name, value in run.method.items() if not name.startswith("guidance.")}
+    if options.get("learner.consistency") == "auto":  # VIME's loss depends on whether there is a guidance
+        options["learner.consistency"] = "ce" if _acting(run) else "var"
+    return options
 
 
 def _moved(figures_before: Headline[Spread], figures_after: Headline[Spread], name: str) -> str:

@@ -83,7 +83,7 @@ def make_trainer(config: RunConfig, data: DataSet, rows: Split, backbone: Networ
         learner = LEARNERS[config.learner.name](task, guidance, **config.learner.options)
     except MissingLabels as error:
         raise _with_class_names(error, data, options.validation) from error
-    _check_learner(config, learner, rows)
+    _check_learner(config, learner, rows, validation_index)
     stages = _plan_stages(config, task, learner)
     loader = Loader(
         data,
@@ -175,14 +175,20 @@ def _hold_out_labels(
     return rows, validation_index, (data.train_x[validation_rows], data.labels[validation_rows])
 
 
-def _check_learner(config: RunConfig, learner: Learner, rows: Split) -> None:
+def _check_learner(config: RunConfig, learner: Learner, rows: Split, held_out: npt.NDArray[np.int64]) -> None:
+    """Refuse what the learner cannot train. `held_out` are the rows whose labels are held out for early stopping."""
     guidance, options = learner.guidance, config.train
-    if learner.views and set(rows.unlabeled_index.tolist()) <= set(rows.labeled_index.tolist()):
+    if learner.views and np.isin(rows.unlabeled_index, np.concatenate([rows.labeled_index, held_out])).all():
         raise ValueError(
             "every sample has a label, so there are no unlabelled samples to learn from; choose --learner supervised"
         )
     if not learner.is_guided and not isinstance(guidance, NoGuidance):
         raise ValueError(f"{config.learner.name} makes no pseudo-labels to guide; choose --guidance none")
+    if options.labeled_view != "auto" and learner.labeled_view == "both":
+        raise ValueError(
+            f"train.labeled_view is {options.labeled_view!r}, but {config.learner.name} trains two views of each "
+            "labelled sample here; set train.labeled_view=auto, or learner.labeled_strong=false"
+        )
     if options.iterations < learner.generations:
         section = _section_of_generations(guidance)
         raise ValueError(

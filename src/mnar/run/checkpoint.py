@@ -6,9 +6,11 @@ A checkpoint has a digest of everything that is loaded. A file that is damaged, 
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -102,7 +104,8 @@ def _read(path: Path) -> tuple[dict[str, Any], bool]:
     """Read a checkpoint, and return whether it has a digest, by which it is known to be unchanged."""
     try:
         _check_archive(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # torch's advice to programmers is of no use to a user
+            state = torch.load(path, map_location="cpu", weights_only=True)
         if problem := problem_with(state, STATE_SHAPE):
             raise Changed(problem)
         if any(tensor.nbytes > path.stat().st_size for tensor in _tensors(state)):
@@ -110,6 +113,10 @@ def _read(path: Path) -> tuple[dict[str, Any], bool]:
         return _unsealed(state), DIGEST in state
     except (PermissionError, MemoryError):
         raise
+    except UnpicklingError as error:  # torch's message recommends to read the file without a check
+        raise DamagedCheckpoint(
+            f"{path} is damaged (it contains other things than tensors and plain values)"
+        ) from error
     except Exception as error:  # torch and zipfile raise many exception types for a damaged file
         raise DamagedCheckpoint(f"{path} is damaged ({in_one_line(error)})") from error
 

@@ -9,8 +9,9 @@ metrics.jsonl            one line per evaluation
 state.pt                 the newest checkpoint, and state.previous.pt the one before
 selections/NN.safetensors   the samples that joined the labelled set in generation NN
 calibration.npz          predictions for labels that the model was not trained on (calibration_file.py)
-model.safetensors        the trained model; written last, so it marks a finished run
 report.html              figures and tables
+model.safetensors        the trained model; written last, so it marks a finished training. Of a network on own data,
+                         own_data/train.py writes the baseline, predictions.csv and the reports after it
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mnar.config import IDLE_GUIDANCES, PUBLISHED, default_guidance_of, guidance_chain, settings_of
+from mnar.config import IDLE_GUIDANCES, PUBLISHED, default_guidance_of, guidance_chain, has_option, settings_of
 from mnar.run.file_checks import check_complete, check_evaluations
 from mnar.run.file_names import CONFIG, METRICS, MODEL, PORTFOLIO, PRETRAINING, REPORT
 from mnar.run.folder import Environment, Evaluation, RunFolder, SplitRecord
@@ -76,8 +76,13 @@ class Run:
     @property
     def method(self) -> dict[str, Any]:
         """All options except the seed, {"guidance.alpha": 3, ...}. Runs with equal methods differ by seed only."""
-        settings = {**ADDED_OPTIONS, **settings_of(self.config)}
+        settings = {**self._added_options, **settings_of(self.config)}
         return {key: value for key, value in settings.items() if key != "seed" and value is not None}
+
+    @property
+    def _added_options(self) -> dict[str, Any]:
+        """Those of ADDED_OPTIONS that the parts of this run have."""
+        return {name: value for name, value in ADDED_OPTIONS.items() if has_option(self.config, name)}
 
     @property
     def setting(self) -> dict[str, Any]:

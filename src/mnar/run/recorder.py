@@ -130,7 +130,8 @@ class RunRecorder:
         self.display.note(f"{begins}: {sum(counts):,} samples were labelled, per class {' '.join(map(str, counts))}")
         if not any(counts):
             self.display.warning(
-                "no prediction was confident enough to be selected as a label; lower the thresholds of the learner"
+                "no sample was selected, so the labels are those of the first generation; lower the thresholds of the "
+                "learner, if it has any"
             )
         tensors = {
             name: tensor.cpu().contiguous() for name, tensor in selection._asdict().items() if tensor is not None

@@ -146,9 +146,16 @@ def resume_run(
             files.write_split(description)
         return trainer, description
 
+    def prepare_restart() -> SplitRecord:
+        assert data is not None
+        description = describe_split(config, data, rows)
+        check_same_split(files, description)
+        return description
+
     config, data, rows = together(read)
     with led(folder):
         if is_restart_due(folder):
+            check_same(config, together(prepare_restart), first_step=0)
             _train_again(folder, display, data, rows, settings=settings, until=until, on_finished=on_finished)
             return
         trainer, description = together(prepare)

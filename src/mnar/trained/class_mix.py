@@ -31,6 +31,7 @@ def class_mix(
     *,
     num_labels: npt.NDArray[np.int64] | None,
     pool: Interval | None,
+    is_balanced: bool = False,
 ) -> ClassMix:
     """Return the class mix that `prior` names; the default is the estimate for the pool, where there is one.
 
@@ -38,14 +39,17 @@ def class_mix(
                   themselves, as a mapping from class names or as a list in the order of the classes
     num_labels    number of labels of each class in training, None if unknown
     pool          estimated class shares of the pool, None if there is no estimate
+    is_balanced   the model predicts as if all classes were equally frequent
     """
     num_classes = len(class_names)
+    uniform = ClassMix(np.full(num_classes, 1 / num_classes), "equally frequent classes")
     if prior is None:
         if pool is None:
-            return ClassMix(None, "the class mix that the model learned, because there is no estimate for a pool")
+            mix = uniform if is_balanced else ClassMix(None, "the class mix that the model learned")
+            return mix._replace(description=f"{mix.description}, because there is no estimate for a pool")
         prior = POOL
     if isinstance(prior, str) and prior == UNIFORM:
-        return ClassMix(np.full(num_classes, 1 / num_classes), "equally frequent classes")
+        return uniform
     if isinstance(prior, str) and prior == LABELS:
         if num_labels is None or num_labels.sum() == 0:
             raise ValueError("the run does not store the class mix of its labels; choose --prior uniform, or a file")

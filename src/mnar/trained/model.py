@@ -73,7 +73,13 @@ class TrainedModel:
     def class_mix(self, prior: Prior | None) -> ClassMix:
         """Return the class shares that a prior stands for."""
         num_labels = None if self.calibration is None else self.calibration.num_labels
-        return class_mix(prior, self.inputs.class_names, num_labels=num_labels, pool=self.pool_shares)
+        return class_mix(
+            prior,
+            self.inputs.class_names,
+            num_labels=num_labels,
+            pool=self.pool_shares,
+            is_balanced=self.predictor.is_balanced,
+        )
 
     def open(self, data: Any, *, id: str | None = None, features: Path | None = None, over: Map = map) -> SampleBlocks:
         """Open new samples, block by block. `over` calls a function for each shard of a folder."""

@@ -11,13 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mnar.datasets.user_files.sample_blocks import SampleBlock
-from mnar.own_data.portfolio.member import Floats, with_shares
+from mnar.own_data.portfolio.member import Floats, Integers, with_shares
 from mnar.own_data.portfolio.threads import in_order
 from mnar.own_data.portfolio_model import PortfolioModel
 
 Features = npt.NDArray[np.float32]
-# Samples per forward pass. On a CPU, larger batches need more memory and are not faster.
-BATCH_ON_CPU, BATCH_ON_GPU = 512, 8192
 
 
 class Predictor(Protocol):
@@ -27,11 +25,21 @@ class Predictor(Protocol):
     def can_reweight(self) -> bool:
         """Whether the predictions can be made for any class shares."""
 
+    @property
+    def is_balanced(self) -> bool:
+        """Whether predictions that are made for no shares are as if all classes were equally frequent."""
+
     def probs(self, x: npt.NDArray[Any], shares: Floats | None) -> Floats:
         """Return the probabilities [n, k] for data with these class shares; None: as the model was trained."""
 
     def reweighted(self, probs: npt.NDArray[Any], shares: Floats) -> Floats:
         """Return stored predictions [n, k] of the model, in calibration.npz, for data with these class shares."""
+
+    def held_out_probs(self, probs: npt.NDArray[Any], y: Integers, shares: Floats) -> Floats:
+        """Return `reweighted` stored predictions to compare with their labels y [n], which influence none of them.
+
+        With too few labels for that, the calibration of a network is the one that is fitted to all of them.
+        """
 
     def features(self, x: npt.NDArray[Any]) -> Features:
         """Return the features [n, d] from which the model predicts."""
@@ -58,6 +66,7 @@ class PortfolioPredictor:
 
     model: PortfolioModel
     can_reweight: ClassVar[bool] = True
+    is_balanced: ClassVar[bool] = True
     pool: ClassVar[None] = None
 
     def probs(self, x: npt.NDArray[Any], shares: Floats | None) -> Floats:
@@ -66,6 +75,9 @@ class PortfolioPredictor:
 
     def reweighted(self, probs: npt.NDArray[Any], shares: Floats) -> Floats:
         return with_shares(probs, shares)
+
+    def held_out_probs(self, probs: npt.NDArray[Any], y: Integers, shares: Floats) -> Floats:
+        return self.reweighted(probs, shares)  # the cross-validation has kept each label away from its prediction
 
     def features(self, x: npt.NDArray[Any]) -> Features:
         return self.model.encoder.inputs(x).features

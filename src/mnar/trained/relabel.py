@@ -81,14 +81,15 @@ def relabel_file(
     held_out, workers = _held_out(model), workers or ThisMachine()
     further = None if source is None else Pool(source, id, features)
     equal = np.full(len(model.inputs.class_names), 1 / len(model.inputs.class_names))
-    balanced = model.predictor.reweighted(held_out.probs, equal)
+    balanced = model.predictor.held_out_probs(held_out.probs, held_out.y, equal)
     with _opened_pool(model, further, root, on_reading, workers) as (pool, samples):
         check_output(out, overwrite=overwrite, inputs=[pool.source])
         of_sample = model.predictor.probs(evenly_spread(samples, MOST_IN_SAMPLE), equal)
         if prior is not None or (source is None and model.pool_shares is not None):
             mix = model.class_mix(prior)
         else:
-            mix = _estimated_mix(balanced, of_sample, held_out)
+            # the estimate compares predictions that one and the same calibration has changed
+            mix = _estimated_mix(model.predictor.reweighted(held_out.probs, equal), of_sample, held_out)
         assert mix.shares is not None
         decisions = fit_decisions(
             balanced,

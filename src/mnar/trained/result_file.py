@@ -127,11 +127,16 @@ def check_output(out: Path, *, overwrite: bool, inputs: Iterable[Path | None] = 
 
 
 def source_fingerprint(source: Path) -> str:
-    """Return a text that changes if the data change: sizes, names, and checksums of files."""
+    """Return a text that changes if the data change.
+
+    A file counts by its size and a checksum. In a folder, CSV files count in the same way, and images by their name,
+    size and time of change, because reading all of them would take too long.
+    """
     if source.is_dir():
-        names = [*images_under(source), *sorted(path.name for path in source.glob("*.csv"))]
-        sizes = [f"{name} {_size(source / name)}" for name in names]
-        return f"{len(names)} files, {zlib.crc32(chr(10).join(sizes).encode()):08x}"
+        texts = [f"{name} {_size_and_time(source / name)}" for name in images_under(source)]
+        tables = sorted(path for path in source.glob("*.csv") if path.is_file())
+        texts += [f"{path.name} {source_fingerprint(path)}" for path in tables]
+        return f"{len(texts)} files, {zlib.crc32(chr(10).join(texts).encode()):08x}"
     size, checksum = source.stat().st_size, 0
     step = max(PIECE, -(-size // MOST_PIECES))  # the quotient is rounded up
     with source.open("rb") as file:
@@ -147,12 +152,13 @@ def shards_fingerprint(paths: Sequence[Path], over: Map = map) -> str:
     return f"{len(paths)} shards, {zlib.crc32(chr(10).join(texts).encode()):08x}"
 
 
-def _size(path: Path) -> int:
-    """Return the size of a file; -1 if it cannot be read, e.g. a link to a file that is gone."""
+def _size_and_time(path: Path) -> str:
+    """Return the size of a file and when it was changed; empty if it cannot be read, e.g. a link to a lost file."""
     try:
-        return path.stat().st_size
+        found = path.stat()
     except OSError:
-        return -1
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}"
 
 
 def _lock(file: IO[bytes], part: Path) -> None:

@@ -23,8 +23,8 @@ EXPLODED = 4.0  # times the lowest loss: the test ends
 def suggested_rate(trainer: Trainer, steps: int) -> float:
     """Train `trainer`, which is used up by this, for at most `steps` steps with rising learning rates.
 
-    The trainer must have a constant learning rate (`train.schedule` "constant", no warm-up). The result lies between
-    a hundredth and ten times the learning rate of its options.
+    The trainer must have a constant learning rate (`train.schedule` "constant", no warm-up). The test goes
+    through the rates from LOWEST to HIGHEST times the learning rate of its options.
     """
     options = trainer.options
     if options.schedule != "constant" or options.warmup:

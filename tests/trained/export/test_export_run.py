@@ -17,8 +17,10 @@ from safetensors.torch import load_file
 
 from mnar.trained import load
 from mnar.trained.export import export_run, onnx_file
+from mnar.trained.export.export_run import temporary_folders
 from mnar.trained.export.model_card import plain_text
 from mnar.trained.export.scores import class_scores
+from tests.support.command import failing_with
 from tests.trained.export.conftest import HOSTILE, Export, with_members
 
 FILES = ("MODEL_CARD.md", "example.py", "model.pt2", "preprocessing.json")
@@ -33,7 +35,7 @@ def names_in(folder: Path) -> list[str]:
 def export_marked(folder: Path) -> None:
     """Make a folder look like an export, with a file that an overwriting export removes."""
     folder.mkdir()
-    for name in ("MODEL_CARD.md", "preprocessing.json", "old.txt"):
+    for name in ("MODEL_CARD.md", "preprocessing.json", "model.onnx"):
         (folder / name).write_text("old")
 
 
@@ -51,7 +53,7 @@ def test_an_existing_export_is_replaced_only_with_overwrite(linear_run: Path, tm
     export_marked(out)
     with pytest.raises(FileExistsError, match=r"already contains an export.*--overwrite"):
         export_run(linear_run, "pt2", out)
-    assert (out / "old.txt").exists()
+    assert (out / "model.onnx").exists()
     export_run(linear_run, "pt2", out, overwrite=True)
     assert tuple(names_in(out)) == FILES
     assert names_in(tmp_path) == ["out"]
@@ -85,7 +87,7 @@ def test_a_full_disk_leaves_the_old_export_or_nothing(
     assert caught.value.filename == str(out)
     assert names_in(tmp_path) == (["out"] if had_export else [])
     if had_export:
-        assert "old.txt" in names_in(out)
+        assert "model.onnx" in names_in(out)
 
 
 def test_an_exported_file_that_predicts_something_else_is_refused(
@@ -262,8 +264,61 @@ def test_a_model_that_torch_cannot_convert_is_an_error_with_a_remedy(
 
 
 def test_what_a_killed_export_left_behind_is_removed(linear_run: Path, tmp_path: Path) -> None:
-    for name in ("out.part", "out.old"):
-        export_marked(tmp_path / name)
-    export_run(linear_run, "pt2", tmp_path / "out")
+    for folder in temporary_folders(tmp_path / "out"):
+        export_marked(folder)
+    with pytest.raises(FileExistsError, match=r"already contains an export.*--overwrite"):
+        export_run(linear_run, "pt2", tmp_path / "out")  # the old export is in its place again
+    export_run(linear_run, "pt2", tmp_path / "out", overwrite=True)
     assert names_in(tmp_path) == ["out"]
     assert tuple(names_in(tmp_path / "out")) == FILES
+
+
+def test_the_only_copy_that_a_kill_between_two_renames_left_survives_an_export_that_fails(
+    linear_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_marked(temporary_folders(tmp_path / "out")[1])
+    monkeypatch.setattr(export_run_module, "write_atomically", failing_with(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        export_run(linear_run, "pt2", tmp_path / "out", overwrite=True)
+    assert names_in(tmp_path) == ["out"]
+    assert "model.onnx" in names_in(tmp_path / "out")
+
+
+def test_folders_that_the_user_has_named_like_temporary_ones_are_kept(linear_run: Path, tmp_path: Path) -> None:
+    for name in ("out.old", "out.part"):  # e.g. after `mv out out.old`
+        export_marked(tmp_path / name)
+    export_run(linear_run, "pt2", tmp_path / "out")
+    assert names_in(tmp_path) == ["out", "out.old", "out.part"]
+    for name in ("out.old", "out.part"):
+        assert "model.onnx" in names_in(tmp_path / name)
+    for folder in temporary_folders(tmp_path / "out"):
+        folder.mkdir()
+        (folder / "mine.txt").write_text("")
+        with pytest.raises(FileExistsError, match=r"is in the way and contains mine\.txt.*rename it"):
+            export_run(linear_run, "pt2", tmp_path / "out", overwrite=True)
+        assert names_in(folder) == ["mine.txt"]
+        shutil.rmtree(folder)
+
+
+def test_an_export_with_files_of_the_user_is_never_replaced(linear_run: Path, tmp_path: Path) -> None:
+    out = export_run(linear_run, "safetensors", tmp_path / "out").folder
+    (out / "__pycache__").mkdir()  # of example.py
+    (out / "__pycache__" / "program.cpython-312.pyc").write_text("")
+    for name in ("predictions.csv", "notes.txt"):
+        (out / name).write_text("mine")
+    with pytest.raises(FileExistsError, match=r"contains notes\.txt, predictions\.csv, which no export writes; move"):
+        export_run(linear_run, "pt2", out, overwrite=True)
+    assert (out / "predictions.csv").read_text() == "mine"
+    for name in ("predictions.csv", "notes.txt"):
+        (out / name).unlink()
+    export_run(linear_run, "pt2", out, overwrite=True)
+    assert tuple(names_in(out)) == FILES
+
+
+def test_a_link_to_an_export_stays_a_link(linear_run: Path, tmp_path: Path) -> None:
+    export_marked(tmp_path / "out")
+    (tmp_path / "link").symlink_to("out")
+    export_run(linear_run, "pt2", tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert tuple(names_in(tmp_path / "out")) == FILES
+    assert names_in(tmp_path) == ["link", "out"]

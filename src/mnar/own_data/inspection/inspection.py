@@ -142,9 +142,9 @@ def _run_probe(
     """Train the probe, then estimate and test. Adds to `cannot_tell` what has no result, and remarks to `notes`."""
     rng = np.random.default_rng(seed)
     most = MOST_ROWS[data.kind]
-    labeled = _sample_rows(np.flatnonzero(data.is_labeled), most, "labelled", rng, notes, data.y)
+    labeled = _noted_sample(np.flatnonzero(data.is_labeled), most, "labelled", rng, notes, data.y)
     most = min(most, MOST_PREDICTIONS // len(data.class_names))
-    pool = _sample_rows(np.flatnonzero(~data.is_labeled), most, "unlabelled", rng, notes)
+    pool = _noted_sample(np.flatnonzero(~data.is_labeled), most, "unlabelled", rng, notes)
     y = data.y[labeled]
     predictions, model = _out_of_fold_predictions(data, labeled, pool, seed, report)
     probe = _probe_findings(predictions, y, model)
@@ -167,7 +167,7 @@ def _run_probe(
     return _ProbeResults(probe, em, bbse if disagree else None, at_random)
 
 
-def _sample_rows(
+def _noted_sample(
     rows: npt.NDArray[np.intp],
     most: int,
     kind: str,
@@ -175,10 +175,20 @@ def _sample_rows(
     notes: list[str],
     y: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.intp]:
-    """Draw at most `most` of the rows at random, and add a note if some are left out.
+    """Draw at most `most` of the rows, and add a note if some are left out. `kind` names the rows in the note."""
+    drawn = sample_rows(rows, most, rng, y)
+    if len(drawn) < len(rows):
+        notes.append(f"the estimates use a random sample of {len(drawn):,} of the {len(rows):,} {kind} rows")
+    return drawn
 
-    With `y`, the sample always has up to NUM_FOLDS rows of each class, so that no class is lost. `kind` names the rows
-    in the note.
+
+def sample_rows(
+    rows: npt.NDArray[np.intp], most: int, rng: np.random.Generator, y: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.intp]:
+    """Draw at most `most` of the rows at random.
+
+    With `y`, the sample always has up to NUM_FOLDS rows of each class, so that no class is lost. Apart from these, it
+    keeps the class mix of the rows, which the test for missing at random compares with the pool.
     """
     if len(rows) <= most:
         return rows
@@ -187,9 +197,7 @@ def _sample_rows(
     if y is not None:
         few = np.concatenate([shuffled[y[shuffled] == c][:NUM_FOLDS] for c in np.unique(y[rows])])
     others = shuffled[~np.isin(shuffled, few)]
-    drawn = np.sort(np.concatenate([few, others[: max(0, most - len(few))]]))
-    notes.append(f"the estimates use a random sample of {len(drawn):,} of the {len(rows):,} {kind} rows")
-    return drawn
+    return np.sort(np.concatenate([few, others[: max(0, most - len(few))]]))
 
 
 def _out_of_fold_predictions(

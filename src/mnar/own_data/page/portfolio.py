@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mnar.datasets.user_files import UNLABELED
-from mnar.own_data.inputs import fitted_rows
+from mnar.own_data.inputs import fitted_rows, label_counts
 from mnar.own_data.next_samples import NextSamples
 from mnar.own_data.page.class_scores import confused_pairs, confusion_of, precision_scores
 from mnar.own_data.page.parts import (
@@ -25,7 +24,6 @@ from mnar.own_data.page.parts import (
 from mnar.own_data.page.shown_samples import PoolView
 from mnar.own_data.page.to_label import balanced, candidates_of, short_list
 from mnar.own_data.portfolio import Choice
-from mnar.own_data.portfolio.cross_validation import NUM_REPEATS
 from mnar.own_data.portfolio.member import Floats, Samples
 from mnar.own_data.portfolio_model import Predictions
 from mnar.report import OwnDataPage, Reliability, TriedMember
@@ -64,7 +62,7 @@ def portfolio_short_list(
         _balanced_probs(choice, predictions)[candidates],
         features[of_pool],
         features[samples.is_labeled],
-        samples.counts,
+        label_counts(data),
         choice.shares,
         data.class_names,
         candidates,
@@ -91,15 +89,14 @@ def own_data_page(
     to_label    samples that should be labelled next
     """
     num_classes, cross = len(data.class_names), choice.cross_validated
-    y = data.train_y.numpy()
     has_pool = len(pool) > 0
     shares = np.bincount(predictions.labels, minlength=num_classes) / max(1, len(pool))
-    confusion = confusion_of(cross.probs.argmax(1), cross.y, num_classes, repeats=NUM_REPEATS)
+    confusion = confusion_of(cross.probs.argmax(1), cross.y, num_classes, repeats=cross.repeats)
     view = PoolView(data, pool, predictions.labels, predictions.decisive_probs)
     return OwnDataPage(
         title=Path(source).name,
         class_names=data.class_names,
-        num_labels=np.bincount(y[y != UNLABELED], minlength=num_classes).tolist(),
+        num_labels=label_counts(data).tolist(),
         num_unlabeled=len(pool),
         verdict=sentence(verdict),
         helped="This was not compared." if choice.comparison is None else HELPED[choice.comparison.verdict],

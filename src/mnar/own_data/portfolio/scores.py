@@ -141,6 +141,7 @@ class CrossValidated(NamedTuple):
     probs: Floats  # [n, k] whose arg-max is the prediction
     confidence: Floats  # [n] probability of the predicted class, for samples with the class distribution of the pool
     weight: Floats  # [n] gives the labels the class distribution of the pool
+    repeats: int
 
     @property
     def is_right(self) -> npt.NDArray[np.bool_]:
@@ -160,4 +161,4 @@ def cross_validated(balanced_probs: Floats, probs: Floats, y: Integers, shares: 
     posterior = with_shares(balanced, shares)
     counts = np.bincount(labels, minlength=num_classes)
     weight: Floats = (shares / np.maximum(counts, 1))[labels]
-    return CrossValidated(labels, balanced, flat, posterior[np.arange(len(labels)), predicted], weight)
+    return CrossValidated(labels, balanced, flat, posterior[np.arange(len(labels)), predicted], weight, len(probs))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mnar.atomic_write import check_writable, flush_folder, write_atomically
+from mnar.atomic_write import PART, check_writable, flush_folder, write_atomically
 from mnar.run.file_names import resume_command
 from mnar.run.model_file import read_model_input
 from mnar.trained.class_mix import ClassMix, Prior
@@ -54,6 +54,12 @@ FORMATS: dict[Target, Format] = {
     "safetensors": Format(safetensors_file.NAME, safetensors_file.write_safetensors, safetensors_file.load_safetensors),
     "pt2": Format(pt2_file.NAME, pt2_file.write_pt2, pt2_file.load_pt2),
 }
+BYTECODE = "__pycache__"  # Python writes this folder when example.py imports program.py
+FILES_OF_EXPORTS = {
+    *(known.file for known in FORMATS.values()),
+    *(onnx_file.LARGE_TENSORS, safetensors_file.CODE, PREPROCESSING, EXAMPLE, model_card.NAME, BYTECODE),
+}
+MOST_LISTED = 5  # names of files in an error message
 
 
 class Exported(NamedTuple):
@@ -126,24 +132,48 @@ def export_run(
 
 
 def check_output(out: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot be written, or that contains anything but an export that may be replaced."""
+    """Refuse a folder that cannot be written, or that contains files that no export writes.
+
+    An export that a killed command has put aside comes back first.
+    """
+    part, old = temporary_folders(out)
+    for leftover in (part, old):
+        if foreign := _foreign_files(leftover):
+            raise FileExistsError(f"{leftover} is in the way and contains {foreign}, which no export writes; rename it")
+    if _is_export(old) and not os.path.lexists(out):
+        old.rename(out)
     if out.is_dir() and any(out.iterdir()):
-        is_export = (out / PREPROCESSING).is_file() and (out / model_card.NAME).is_file()
-        if not is_export:
+        if not _is_export(out):
             raise FileExistsError(f"{out} exists and contains something else than an export; choose another --out")
         if not overwrite:
             raise FileExistsError(f"{out} already contains an export; choose another --out, or add --overwrite")
-    elif out.exists() and not out.is_dir():
+        if foreign := _foreign_files(out):
+            raise FileExistsError(
+                f"{out} contains {foreign}, which no export writes; move this to another folder, or choose another "
+                "--out"
+            )
+    elif os.path.lexists(out) and not out.is_dir():
         raise FileExistsError(f"{out} is a file; choose a folder with --out")
-    check_writable(out.parent / f"{out.name}.part" / PREPROCESSING)
+    check_writable(part / PREPROCESSING)
+
+
+def temporary_folders(out: Path) -> tuple[Path, Path]:
+    """Return the folders beside `out` that hold the new export until it is complete, and the old one meanwhile.
+
+    Their names are none that a user gives to the copy of an export, such as OUT.old.
+    """
+    out = out.resolve()  # a link stays a link
+    return out.parent / f".{out.name}.mnar-export{PART}", out.parent / f".{out.name}.mnar-export.old"
 
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `out`. When the block ends without an error, the folder replaces `out`."""
-    part, old = out.with_name(f"{out.name}.part"), out.with_name(f"{out.name}.old")
-    for leftover in (part, old):  # of a process that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
+    """Yield an empty folder beside `out`. When the block ends without an error, the folder replaces `out`.
+
+    The caller has called `check_output`.
+    """
+    out, (part, old) = out.resolve(), temporary_folders(out)
+    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
     try:
         part.mkdir(parents=True)
         yield part
@@ -152,6 +182,7 @@ def new_folder(out: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
         flush_folder(part)
         if out.exists():
+            shutil.rmtree(old, ignore_errors=True)  # the export before `out`, of a process that was killed
             out.rename(old)
         part.rename(out)
         flush_folder(out.parent)
@@ -164,6 +195,23 @@ def new_folder(out: Path) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
         elif old.exists():
             old.rename(out)
+
+
+def _is_export(folder: Path) -> bool:
+    return (folder / PREPROCESSING).is_file() and (folder / model_card.NAME).is_file()
+
+
+def _foreign_files(folder: Path) -> str:
+    """Return the names of some files in an existing folder that no export writes, as text for a message."""
+    if not folder.is_dir():
+        return "something else than files" if os.path.lexists(folder) else ""
+    foreign = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name.removesuffix(PART) not in FILES_OF_EXPORTS or (path.is_dir() and path.name != BYTECODE)
+    )
+    more = f" and {len(foreign) - MOST_LISTED} more" if len(foreign) > MOST_LISTED else ""
+    return f"{', '.join(foreign[:MOST_LISTED])}{more}"
 
 
 def _check(

@@ -16,6 +16,7 @@ import torch
 from mnar.trained.export.samples import Arrays, Input
 
 NAME = "model.onnx"
+LARGE_TENSORS = f"{NAME}.data"  # torch writes this file beside a model that is too large for one file
 OUTPUT = "probabilities"
 NEEDED = ("onnxscript", "onnxruntime")
 

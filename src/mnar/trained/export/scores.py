@@ -28,7 +28,9 @@ def class_scores(model: TrainedModel, mix: ClassMix) -> ClassScores | None:
     if stored is None or len(stored.y) == 0:
         return None
     num_classes = len(model.inputs.class_names)
-    probs = stored.probs if mix.shares is None else model.predictor.reweighted(stored.probs, mix.shares)
+    probs = stored.probs
+    if mix.shares is not None:
+        probs = model.predictor.held_out_probs(stored.probs, stored.y, mix.shares)
     confusion = np.zeros((num_classes, num_classes))
     np.add.at(confusion, (stored.y, probs.argmax(1)), 1)
     counts = confusion.sum(1)
