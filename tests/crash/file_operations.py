@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mnar.run.file_names import METRICS, STATE
 from tests.support.killing import kill_me
 
 UNCHECKED = ".lock"  # its content means nothing after the process has ended
@@ -77,6 +78,9 @@ class FileOperations:
                 self.moment("rename", path)
                 if self.name(path) in self.unflushed:
                     self.unsafe.append(f"{self.name(path)} was renamed before its content was flushed to the disk")
+                metrics = self.name(os.fspath(Path(path).with_name(METRICS)))
+                if Path(path).name.startswith(STATE) and metrics in self.unflushed:
+                    self.unsafe.append(f"{self.name(path)} was renamed before {metrics}, which it needs, was flushed")
             real(source, target, **options)
 
         return watched

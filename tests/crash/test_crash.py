@@ -65,7 +65,17 @@ def rename_too_early(folder: Path) -> None:
     (folder / "new").rename(folder / "file")
 
 
-@pytest.mark.parametrize(("action", "num_unsafe"), [(write_and_rename, 0), (rename_too_early, 1)])
+def save_a_checkpoint_before_the_metrics(folder: Path) -> None:
+    (folder / "metrics.jsonl").write_text("{}")
+    write_and_rename(folder)
+    (folder / "file").rename(folder / "state.pt.new")
+    (folder / "state.pt.new").rename(folder / "state.pt")
+
+
+@pytest.mark.parametrize(
+    ("action", "num_unsafe"),
+    [(write_and_rename, 0), (rename_too_early, 1), (save_a_checkpoint_before_the_metrics, 1)],
+)
 def test_a_rename_before_the_content_is_flushed_is_unsafe(
     tmp_path: Path, action: Callable[[Path], None], num_unsafe: int
 ) -> None:

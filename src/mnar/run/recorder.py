@@ -144,6 +144,7 @@ class RunRecorder:
     def save(self, step: int, state: dict[str, Any], *, must: bool) -> None:
         """Write a checkpoint. After a failure the previous checkpoint stays, and training continues unless `must`."""
         try:
+            self.files.flush_evaluations()  # first, because a checkpoint needs all evaluations before it
             checkpoint.save(self.folder / STATE, {**state, "config": self.config})
         except OSError as error:
             failure = self._failure("save", step, error)
