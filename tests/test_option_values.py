@@ -96,7 +96,7 @@ def test_a_typed_value_works_or_is_refused_with_the_option_the_value_and_a_remed
             if message is not None:
                 assert "\n" not in message
                 assert len(message) < 500
-                assert re.search(r"[;.] .*(expected|choose|must|give|set|needs|change|use)", message, re.I), message
+                assert re.search(r"[;.] .*\b(expected|choose|must|give|set|needs|change|use)\b", message, re.I), message
                 assert option in message
                 # For some values, messages say "needs a CUDA device" or "has 3001 stages" instead.
                 if value is not True and not isinstance(value, list):

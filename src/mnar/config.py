@@ -83,7 +83,7 @@ SECTIONS: dict[str, Callable[..., Any]] = {
 
 
 # Paths may differ between machines, so two runs that differ only in these options count as the same run.
-PATH_OPTIONS = ("dataset.root", "learner.encoder")
+PATH_OPTIONS = ("dataset.root", "dataset.features", "learner.encoder")
 # Names that run folders of version 0.1.0 use, and their present names.
 RENAMED = {("dataset", "own"): OWN_DATA, ("protocol", "found"): "as_labeled"}
 
@@ -187,7 +187,7 @@ def parse_setting(setting: str) -> tuple[str, str, Any]:
 def settings_of(sections: Mapping[str, Any]) -> dict[str, Any]:
     """All options that define a run, flat: {"guidance.alpha": 3, ...}.
 
-    Engine options and the paths of data and encoder are left out, so that a run can continue on another machine.
+    Engine options and the paths of the user's files are left out, so that a run can continue on another machine.
     """
     return {n: value for n, value in _flatten(sections) if not n.startswith("engine.") and n not in PATH_OPTIONS}
 

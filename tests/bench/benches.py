@@ -27,7 +27,7 @@ TINY = (*tiny.TINY, "train.eval_every=2", "train.save_every=3")
 SELDOM_SAVED = (*TINY, "train.eval_every=10", "train.save_every=50")
 ABSENT = "table1/cifar10-cadr-g20/fixmatch"  # its data set is not on this machine
 STEPS = 6
-LONG = 200  # steps of a run that a test has time to interrupt
+LONG = 600  # steps of a run that a test has time to interrupt: more than a second on a fast machine
 Command = Callable[..., Outcome]
 
 

@@ -133,6 +133,15 @@ def test_a_bench_under_torchrun_is_refused_because_it_starts_its_own_processes(
     assert not (tmp_path / "bench").exists()
 
 
+def test_a_bench_in_a_single_process_of_a_launcher_is_not_refused(
+    mnar: Mnar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Some clusters set these variables for every job."""
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert "no recipe is called 'unknown'" in mnar("bench", "unknown", "--out", tmp_path / "bench").errors
+
+
 def test_an_error_of_the_operating_system_is_printed_with_a_remedy(mnar: Mnar, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file").touch()
     outcome = mnar("bench", "digits", "--out", "file")

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from mnar.report import html
 from tests.report.made_up import write_run
@@ -50,7 +51,18 @@ def test_a_report_never_replaces_a_file_of_a_run(mnar: Mnar, finished_run: Path,
         assert (refused.code, "choose another --out" in refused.errors) == (1, True), refused.errors
     (tmp_path / "portfolio").mkdir()
     (tmp_path / "portfolio/portfolio.yaml").write_text("")
-    assert mnar("report", finished_run, "--out", "portfolio/choice.json").code == 1
+    for name in ("choice.json", "report.html"):
+        assert mnar("report", finished_run, "--out", f"portfolio/{name}").code == 1
+    own = Path(shutil.copytree(run, tmp_path / "own"))
+    config = yaml.safe_load((own / "config.yaml").read_text()) | {
+        "dataset": {"name": "own_data", "root": "animals.csv"}
+    }
+    (own / "config.yaml").write_text(yaml.safe_dump(config))
+    refused = mnar("report", finished_run, "--out", "own/report.html")
+    assert (refused.code, "is a page that the training of" in refused.errors) == (1, True), refused.errors
+    (tmp_path / "survey.csv").write_text("a,b")
+    assert mnar("report", finished_run, "--out", "survey.csv").code == 1
+    assert (tmp_path / "survey.csv").read_text() == "a,b"
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     reported = mnar("report", "run", "--out", "run/report.html")
     assert reported.code == 0, reported.errors

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from mnar.datasets.user_files import PartlyLabeled, read_data
 from mnar.own_data import portfolio_run, train
@@ -255,6 +256,7 @@ def test_a_run_on_the_folder_in_which_the_command_runs_is_named_after_the_folder
     assert portfolio_run.portfolio_folder(config) == Path(f"runs/{tmp_path.stem}-portfolio-seed1")
 
 
+@pytest.mark.parametrize("kind", [("--fast",), ("--learner", "supervised")])
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -264,10 +266,11 @@ def test_a_run_on_the_folder_in_which_the_command_runs_is_named_after_the_folder
     ],
 )
 def test_an_option_of_the_data_that_is_unknown_or_of_another_type_is_refused(
-    mnar: Mnar, tmp_path: Path, setting: str, message: str
+    mnar: Mnar, tmp_path: Path, setting: str, message: str, kind: tuple[str, ...]
 ) -> None:
+    """The portfolio and a network refuse the same options."""
     write_table(tmp_path / "animals.csv")
-    refused = mnar("train", "animals.csv", "--label", "kind", "--fast", "--set", f"dataset.{setting}")
+    refused = mnar("train", "animals.csv", "--label", "kind", *kind, "--set", f"dataset.{setting}")
     assert (refused.code, message in refused.errors) == (1, True), refused.errors
     assert not (tmp_path / "runs").exists()
 
@@ -432,3 +435,31 @@ def test_a_problem_with_the_data_is_one_line_with_a_remedy_and_nothing_is_writte
     assert outcome.code == 1
     assert re.fullmatch(f"error: .*{message}.*\n", outcome.errors)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("animals", "--fast", "--out", "animals/run"),
+        ("animals", "--learner", "supervised", "--out", "animals/run"),
+        ("--dataset", "own_data", "--data", "animals", "--out", "animals/run"),
+        ("--dataset", "own_data", "--set", "dataset.root=animals", "--out", "animals/run"),
+    ],
+)
+def test_a_run_folder_inside_class_folders_is_refused(mnar: Mnar, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    for name in ("ant", "bee"):
+        (tmp_path / "animals" / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(tmp_path / "animals" / name / "1.png")
+    refused = mnar("train", *arguments)
+    assert (refused.code, "where every folder is a class; choose a folder outside" in refused.errors) == (1, True)
+    assert not (tmp_path / "animals/run").exists()
+
+
+def test_the_features_of_a_network_run_are_found_from_any_folder(mnar: Mnar, tmp_path: Path) -> None:
+    write_images(tmp_path / "animals")
+    np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(36, 2)))
+    options = as_options(["dataset.features=features.npy", "train.lr=0.03"])
+    trained = mnar("train", "animals", "--learner", "supervised", "--iterations", "2", *options, "--out", "run")
+    assert trained.code == 0, trained.errors
+    stored = yaml.safe_load((tmp_path / "run/config.yaml").read_text())["dataset"]
+    assert stored["features"] == str(tmp_path / "features.npy")

@@ -218,6 +218,16 @@ def test_a_finished_run_without_an_evaluation_is_not_read_as_if_it_had_the_other
         read_run(folder)
 
 
+def test_a_damaged_step_of_many_billions_is_refused_at_once(finished_run: Path, tmp_path: Path) -> None:
+    """A list of all steps up to it would not fit into the memory."""
+    folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    *lines, last = RunFolder(folder).evaluations()
+    lines.append({**last, "step": 2**60})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ValueError, match=f"although there is one of step {2**60}; restore the file"):
+        read_run(folder)
+
+
 @pytest.mark.parametrize(
     ("instead", "problem"),
     [('{"step": 20, "te', "is not JSON"), ("20", "is damaged"), ("{}", "is damaged")],

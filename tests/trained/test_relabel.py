@@ -100,12 +100,23 @@ def test_the_promise_and_the_card_of_a_network_use_no_calibration_by_the_label_i
     np.testing.assert_allclose(scores.recall, [is_right[stored.y == c].mean() for c in range(10)])
 
 
-def test_too_few_held_out_labels_for_folds_are_calibrated_together() -> None:
-    probs, y = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0, 1])
-    fitted, shares = NetworkCalibration.fit(probs, y), np.full(2, 0.5)
-    network = NetworkPredictor(torch.nn.Identity(), lambda x: x, torch.device("cpu"), fitted)
-    assert held_out_probabilities(probs, y, shares) is None
-    np.testing.assert_array_equal(network.held_out_probs(probs, y, shares), network.reweighted(probs, shares))
+@pytest.mark.parametrize("counts", [(1, 1), (60, 1)])
+def test_a_fold_without_which_one_class_is_left_is_calibrated_by_all_labels(counts: tuple[int, int]) -> None:
+    y = np.repeat([0, 1], counts)
+    first = np.random.default_rng(0).uniform(0.2, 0.9, len(y))
+    probs, shares = np.stack([first, 1 - first], 1), np.full(2, 0.5)
+    fitted = NetworkCalibration.fit(probs, y)
+    assert fitted is not None
+    of_all, found = fitted(probs, shares), held_out_probabilities(probs, y, shares)
+    assert found is not None
+    np.testing.assert_array_equal(found[y == 1], of_all[y == 1])
+    is_by_all = (found == of_all).all(1)
+    assert np.count_nonzero(~is_by_all) >= 0.75 * counts[0] - 1, "the other folds have labels of both classes"
+
+
+def test_held_out_labels_of_one_class_are_not_calibrated() -> None:
+    probs, y = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0, 0])
+    assert held_out_probabilities(probs, y, np.full(2, 0.5)) is None
 
 
 def test_a_higher_precision_accepts_fewer_labels(digits_run: Path, tmp_path: Path) -> None:

@@ -82,6 +82,39 @@ def test_bytes_of_a_block_that_was_cut_off_are_dropped(tmp_path: Path) -> None:
     assert rows_of(out) == ALL_ROWS
 
 
+def test_a_block_that_was_written_in_part_is_written_again_as_a_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+
+    def stop_within_the_second_block() -> None:
+        with result_file(out, csv_lines([HEADER]), IDENTITY) as result:
+            result.append(csv_lines(BLOCKS[0]), len(BLOCKS[0]))
+            result.file.write(csv_lines(BLOCKS[1])[:-3])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop_within_the_second_block()
+    assert write(out) == [2, 4]
+    assert rows_of(out) == ALL_ROWS
+
+
+def test_a_command_that_refuses_its_input_leaves_nothing_behind(tmp_path: Path) -> None:
+    def refuse_the_third_row() -> None:
+        with result_file(tmp_path / "out.csv", csv_lines([HEADER]), IDENTITY) as result:
+            result.append(csv_lines(BLOCKS[0]), len(BLOCKS[0]))
+            raise ValueError("row 3 is not finite")
+
+    with pytest.raises(ValueError, match="not finite"):
+        refuse_the_third_row()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dangling_link_with_the_name_of_the_part_file_is_refused_and_leads_to_no_new_file(tmp_path: Path) -> None:
+    (tmp_path / "out.csv.part").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError, match="in the way"):
+        write(tmp_path / "out.csv")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_an_existing_file_is_refused_or_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     out.write_text("precious")
@@ -103,7 +136,13 @@ def test_rows_of_another_command_are_not_continued(tmp_path: Path) -> None:
     assert rows_of(out) == ALL_ROWS
 
 
-@pytest.mark.parametrize("state", ["", "{}", "[1]", '{"rows": 4, "bytes": 99999, "identity": {}}'])
+@pytest.mark.parametrize(
+    "state",
+    [
+        *("", "{}", "[1]", '{"rows": 4, "bytes": 99999, "identity": {}}', '{"rows": 2, "bytes": 0, "identity": {}}'),
+        *('{"rows": 2, "bytes": -9, "identity": {}}', '{"rows": 2, "bytes": 9, "identity": []}'),
+    ],
+)
 def test_a_damaged_record_of_the_progress_starts_anew(tmp_path: Path, state: str) -> None:
     out = tmp_path / "out.csv"
     with pytest.raises(KeyboardInterrupt):

@@ -29,13 +29,11 @@ def inspect(
 
     Example: `mnar inspect survey.csv --label vote`
     """
-    from mnar.own_data.train import inspect_files
+    from mnar.own_data.train import check_replaces_findings, inspect_files
     from mnar.terminal.inspection_table import inspection_table
-    from mnar.trained.result_file import check_output
 
     check_writable(out, example=RESULTS)  # before the data are read, which may take minutes
-    holds_results = source.is_dir() and out.name == RESULTS  # of an earlier inspection in the folder of the data
-    check_output(out, overwrite=True, inputs=[None if holds_results else source, features])
+    check_replaces_findings(out)
     reading = reading_options(label, ignore, unlabeled, size, features, id)
     with reading_bar() as on_stage:
         inspection = inspect_files(source, out, reading=reading, seed=seed, on_stage=on_stage)

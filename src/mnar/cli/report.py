@@ -24,7 +24,7 @@ def report(
     from mnar.run.reader import read_runs
 
     check_writable(out)
-    _check_replaces_no_run(out)
+    _check_replaces_nothing_else(out)
     records = read_runs(runs)
     out.parent.mkdir(parents=True, exist_ok=True)
     title = f"{len(records)} runs" if len(records) > 1 else records[0].label
@@ -32,16 +32,25 @@ def report(
     console.print(f"Report: {out}", soft_wrap=True, markup=False)
 
 
-def _check_replaces_no_run(out: Path) -> None:
-    """Refuse to write a page in the place of a file of a run."""
+def _check_replaces_nothing_else(out: Path) -> None:
+    """Refuse to write the page in the place of anything but a page, and of the page that a run has for its user."""
+    from mnar.config import OWN_DATA
     from mnar.own_data.portfolio_run import is_portfolio_run
     from mnar.run import RunFolder
-    from mnar.run.file_names import TRAINING_REPORT
+    from mnar.run.file_names import REPORT, TRAINING_REPORT
 
     place = out.resolve()
-    run = next((path for path in place.parents if RunFolder(path).has_config or is_portfolio_run(path)), None)
-    if run is not None and (place.suffix.lower() != ".html" or place.name == TRAINING_REPORT):
-        raise FileExistsError(
-            f"{out} lies in the run folder {run} and could replace a file of the run; choose another --out, e.g. "
-            "report.html"
-        )
+    if place.suffix.lower() != ".html":
+        if place.exists():
+            raise FileExistsError(f"{out} exists and is no .html file; choose another --out, e.g. report.html")
+        if any(RunFolder(path).has_config or is_portfolio_run(path) for path in place.parents):
+            raise ValueError(f"{out} lies in a run folder and is no .html file; choose another --out, e.g. report.html")
+    folder = place.parent
+    is_portfolio, is_network = is_portfolio_run(folder), RunFolder(folder).has_config
+    if place.name == TRAINING_REPORT:
+        is_page_of_the_run = is_portfolio or is_network
+    else:
+        is_on_own_data = is_portfolio or (is_network and RunFolder(folder).config().dataset.name == OWN_DATA)
+        is_page_of_the_run = place.name == REPORT and is_on_own_data
+    if is_page_of_the_run:
+        raise FileExistsError(f"{out} is a page that the training of {folder} writes; choose another --out")

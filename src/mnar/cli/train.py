@@ -116,7 +116,7 @@ def _train(
     minutes: float | None,
     tensorboard: bool,
 ) -> None:
-    from mnar.config import OWN_DATA
+    from mnar.config import OWN_DATA, parse_setting
     from mnar.recipes import configure
     from mnar.run.processes import together
 
@@ -143,9 +143,12 @@ def _train(
                     f"{', '.join(extra)} chooses among several classifiers, but {of_network} asks for one network; "
                     "leave one of them out"
                 )
-        files = data if cell["dataset"] == OWN_DATA else source
-        if files is not None and resume is None:
-            _check_is_no_class(out or Path("runs"), files)
+        roots = [value for *option, value in map(parse_setting, settings) if option == ["dataset", "root"]]
+        if source is not None and roots:
+            raise ValueError(f"{source} is the data, so --set dataset.root cannot be applied; leave it out")
+        files = source or ([data, *roots][-1] if cell["dataset"] == OWN_DATA else None)
+        if resume is None and isinstance(files, str | Path):
+            _check_is_no_class(out or Path("runs"), Path(files))
         _refuse_portfolio_in_several_processes(resume, is_new=source is not None and of_network is None)
         return of_network
 
@@ -247,8 +250,6 @@ def _train_portfolio(
     from mnar.terminal.portfolio_table import PortfolioTable
 
     of_data = {option: value for _, option, value in map(parse_setting, settings)}
-    if "root" in of_data:
-        raise ValueError(f"{source} is the data, so --set dataset.root cannot be applied; leave it out")
     reading |= of_data
     options_of_data = complete(own_data, {"root": source, **reading}, "dataset", OWN_DATA)
     reading = {name: value for name in reading if (value := options_of_data[name]) is not None}

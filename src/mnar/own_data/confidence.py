@@ -50,17 +50,19 @@ class NetworkCalibration:
 def held_out_probabilities(probs: npt.NDArray[np.floating], y: Integers, shares: Floats) -> Floats | None:
     """Return calibrated probabilities of held-out labels for data with these class shares, [m, k].
 
-    The calibration of each label is fitted to labels of the other folds, so the label does not confirm itself. The
-    result is None if there are too few labels.
+    The calibration of each label is fitted to labels of the other folds, so the label does not confirm itself. Only if
+    the other folds have labels of a single class, the calibration is fitted to all labels. The result is None if all
+    labels have one class.
     """
+    of_all = NetworkCalibration.fit(probs, y)
+    if of_all is None:
+        return None
     fold = stratified_folds(y, min(NUM_FOLDS, len(y)))
     calibrated = np.empty(probs.shape)
     for number in np.unique(fold):
         is_inside = fold == number
-        calibration = NetworkCalibration.fit(probs[~is_inside], y[~is_inside])
-        if calibration is None:
-            return None
-        calibrated[is_inside] = calibration(probs[is_inside], shares)
+        of_others = NetworkCalibration.fit(probs[~is_inside], y[~is_inside])
+        calibrated[is_inside] = (of_others or of_all)(probs[is_inside], shares)
     return calibrated
 
 

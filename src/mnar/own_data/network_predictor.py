@@ -68,7 +68,7 @@ class NetworkPredictor:
         return self.calibration(probs, shares)
 
     def held_out_probs(self, probs: npt.NDArray[Any], y: Integers, shares: Floats) -> Floats:
-        out_of_fold = None if self.calibration is None else held_out_probabilities(probs, y, shares)
+        out_of_fold = held_out_probabilities(probs, y, shares)
         return self.reweighted(probs, shares) if out_of_fold is None else out_of_fold
 
     @torch.inference_mode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from mnar import distributed
-from mnar.atomic_write import write_atomically
+from mnar.atomic_write import from_json, write_atomically
 from mnar.config import OWN_DATA, RunConfig, complete, parse_setting
 from mnar.datasets.own_data import as_data_set, own_data
 from mnar.datasets.user_files import UNLABELED, read_data
@@ -66,6 +67,20 @@ def inspect_files(source: Path, out: Path, *, reading: dict[str, Any], seed: int
     return inspection
 
 
+def check_replaces_findings(out: Path) -> None:
+    """Refuse to write findings in the place of any other file."""
+    if not os.path.lexists(out):
+        return
+    try:
+        found = None if out.is_symlink() else from_json(out.read_text())
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or not found.keys() >= {"num_labeled", "num_unlabeled", "recommendation"}:
+        raise FileExistsError(
+            f"{out} exists and was not written by `mnar inspect`, so it is not replaced; choose another --out"
+        )
+
+
 def configure_own_data(
     source: Path,
     *,
@@ -95,8 +110,6 @@ def configure_own_data(
         return data, None if found is None else found.guidance
 
     data, guidance_or_default = together(read)
-    if "features" in reading:  # an absolute path, so that --resume works from any folder
-        reading = {**reading, "features": str(Path(reading["features"]).resolve())}
 
     def configured(iterations: int | None) -> RunConfig:
         sections = default_sections(

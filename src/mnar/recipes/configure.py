@@ -8,6 +8,7 @@ from typing import Any
 
 from mnar.config import (
     OWN_DATA,
+    PATH_OPTIONS,
     PUBLISHED,
     RunConfig,
     default_guidance_of,
@@ -82,15 +83,11 @@ def configure(
     config = _with_options_of_guidance(config)
     config = _with_schedule(config, PUBLISHED if schedule is None else schedule, parsed)
     if data is not None:
-        # An absolute path, so that --resume works from any folder.
-        config = _merge(config, {"dataset": {"root": str(Path(data).resolve())}})
+        config = _merge(config, {"dataset": {"root": data}})
     if seed is not None:
         config["seed"] = seed
     config = _with_given(config, iterations, parsed)
-    config = _with_unlabeled_batch_size(config)
-    if isinstance(encoder := config["learner"].get("encoder"), str):  # `RunConfig` refuses other values
-        config = _merge(config, {"learner": {"encoder": str(Path(encoder).resolve())}})
-    return RunConfig.from_dict(config)
+    return RunConfig.from_dict(_with_absolute_paths(_with_unlabeled_batch_size(config)))
 
 
 def with_given_options(
@@ -103,7 +100,7 @@ def with_given_options(
     parsed = [parse_setting(setting) for setting in settings]
     given: Sections = {} if schedule is None else {"schedule": schedule}
     given |= {section: _section_from_name(section, str(name)) for section, option, name in parsed if option == "name"}
-    return RunConfig.from_dict(_with_given(_merge(config.to_dict(), given), iterations, parsed))
+    return RunConfig.from_dict(_with_absolute_paths(_with_given(_merge(config.to_dict(), given), iterations, parsed)))
 
 
 def _section_from_name(section: str, name: str) -> Sections:
@@ -231,6 +228,15 @@ def _with_unlabeled_batch_size(config: Sections) -> Sections:
     if learner is None or "batch_unlabeled" in train or not is_number:
         return {**config, "train": train}
     return {**config, "train": {**train, "batch_unlabeled": learner.unlabeled_ratio * batch_labeled}}
+
+
+def _with_absolute_paths(config: Sections) -> Sections:
+    """Make the paths of the user's files absolute, so that --resume works from any folder."""
+    for section, option in (name.split(".") for name in PATH_OPTIONS):
+        path = config.get(section, {}).get(option)
+        if isinstance(path, str | Path):  # `RunConfig` refuses other values
+            config = _merge(config, {section: {option: str(Path(path).resolve())}})
+    return config
 
 
 def _nested(option: str, value: Any) -> Sections:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class RunRecorder:
         self.first_step = first_step
         self.saved_step = self.last_step = first_step
         every, is_over = trainer.options.eval_every, trainer.is_over(first_step)
-        due = [*range(every, first_step + 1, every), *([first_step] if is_over else [])]
+        due = chain(range(every, first_step + 1, every), [first_step] if is_over else [])
         self.lines = drop_metrics_after(self.files, first_step, due, len(class_names))
         config = self.files.config()
         self.config = config.to_yaml()

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from mnar.atomic_write import check_writable, flush_folder, from_json, write_atomically
 from mnar.datasets.user_files.image_files import images_under
@@ -28,18 +28,30 @@ SECONDS_BETWEEN_RECORDS = 1.0  # what a kill can cost; recording flushes the dis
 PIECE, MOST_PIECES = 1 << 22, 256  # bytes: the fingerprint covers 1 GB, evenly spread over a larger file
 
 
+class Complete(NamedTuple):
+    """What a part file certainly contains. Bytes after these are dropped when the command continues."""
+
+    num_rows: int = 0  # without a header
+    num_bytes: int = 0
+
+
 class ResultFile:
     """A file that is being written."""
 
-    def __init__(self, file: IO[bytes], state: Path, identity: Mapping[str, Any], num_rows: int) -> None:
-        self.file, self.state, self.identity = file, state, identity
-        self.num_rows = num_rows  # complete rows, without a header; the command goes on with the next one
+    def __init__(self, file: IO[bytes], state: Path, identity: Mapping[str, Any], complete: Complete) -> None:
+        self.file, self.state, self.identity, self.complete = file, state, identity, complete
         self.recorded = -math.inf  # when the rows were last recorded
+
+    @property
+    def num_rows(self) -> int:
+        """The number of complete rows; the command goes on with the next one."""
+        return self.complete.num_rows
 
     def append(self, content: bytes, num_rows: int) -> None:
         """Append the bytes of some rows, and record now and then that they are complete."""
         self.file.write(content)
-        self.num_rows += num_rows
+        # One assignment, after the write: wherever a signal or a full disk stops this method, rows and bytes agree.
+        self.complete = Complete(self.num_rows + num_rows, self.complete.num_bytes + len(content))
         if time.monotonic() > self.recorded + SECONDS_BETWEEN_RECORDS:
             self.record()
 
@@ -47,7 +59,7 @@ class ResultFile:
         """Record that all rows so far are complete."""
         self.file.flush()
         os.fsync(self.file.fileno())
-        content = {"identity": self.identity, "rows": self.num_rows, "bytes": self.file.tell()}
+        content = {"identity": self.identity, "rows": self.num_rows, "bytes": self.complete.num_bytes}
         write_atomically(self.state, json.dumps(content))
         self.recorded = time.monotonic()
 
@@ -72,27 +84,28 @@ def result_file(
     check_output(out, overwrite=overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
     part, state = part_of(out), out.with_name(f"{out.name}.part.json")
+    if part.is_symlink():
+        raise _in_the_way(part)
     try:
         with part.open("ab") as file:
             _lock(file, part)
             _refuse_other_file(part, state, beginning)
-            num_rows, num_bytes = _complete(state, identity, part, overwrite=overwrite)
-            file.truncate(min(num_bytes, file.tell()))
-            file.seek(0, os.SEEK_END)
-            result = ResultFile(file, state, identity, num_rows)
-            if file.tell() == 0:
-                result.num_rows = 0
-                result.append(beginning, 0)
+            complete = _complete(state, identity, part, overwrite=overwrite)
+            file.truncate(complete.num_bytes)
+            result = ResultFile(file, state, identity, complete)
             try:
+                if complete.num_bytes == 0:
+                    result.append(beginning, 0)
                 yield result
-            except BaseException:
-                if result.num_rows > 0:
-                    result.record()  # the command can continue from here
-                else:
+                result.record()
+            except BaseException as error:
+                # A command that refuses its input ends in the same way if it is repeated, so its rows are of no use.
+                if result.num_rows == 0 or isinstance(error, ValueError):
                     part.unlink()
                     state.unlink(missing_ok=True)
+                else:
+                    result.record()  # the command can continue from here
                 raise
-            result.record()
             part.replace(out)
             state.unlink(missing_ok=True)
     except OSError as error:
@@ -176,26 +189,31 @@ def _refuse_other_file(part: Path, state: Path, beginning: bytes) -> None:
     """Raise an error if the part file was not made by this module."""
     with part.open("rb") as file:
         starts_right = beginning.startswith(file.read(len(beginning) + 1))
-    if part.is_symlink() or not (state.exists() or starts_right):
-        raise FileExistsError(f"{part} is in the way and was not written by this command; rename it")
+    if not (state.exists() or starts_right):
+        raise _in_the_way(part)
 
 
-def _complete(state: Path, identity: Mapping[str, Any], part: Path, *, overwrite: bool) -> tuple[int, int]:
-    """Return the number of complete rows and bytes in the part file; 0 if it has to start anew."""
+def _in_the_way(part: Path) -> FileExistsError:
+    return FileExistsError(f"{part} is in the way and was not written by this command; rename it")
+
+
+def _complete(state: Path, identity: Mapping[str, Any], part: Path, *, overwrite: bool) -> Complete:
+    """Return what the part file contains of the rows of this command; nothing if it has to start anew."""
     try:
         stored = from_json(state.read_text())
-        num_rows, num_bytes, before = int(stored["rows"]), int(stored["bytes"]), stored["identity"]
+        complete, before = Complete(int(stored["rows"]), int(stored["bytes"])), stored["identity"]
     except (OSError, ValueError, KeyError, TypeError):
-        return 0, 0
+        return Complete()
+    if not isinstance(before, dict) or min(complete) <= 0 or part.stat().st_size < complete.num_bytes:
+        return Complete()
     wanted = json.loads(json.dumps(identity))
-    if before == wanted and part.stat().st_size >= num_bytes:
-        return num_rows, num_bytes
+    if before == wanted:
+        return complete
     differing = [name for name in wanted if before.get(name) != wanted[name]]
-    is_useless = num_rows == 0 or "data" in differing or part.stat().st_size < num_bytes
-    if overwrite or is_useless:
-        return 0, 0
+    if overwrite or "data" in differing:
+        return Complete()
     changed = ", ".join(differing) or "another version"
     raise FileExistsError(
-        f"{part} was left behind by a stopped command with other settings ({changed}); repeat that command to finish "
-        "it, or start anew with --overwrite"
+        f"{part} was left behind by a stopped command with other settings ({changed}); start anew with --overwrite, or "
+        "repeat that command to finish it"
     )

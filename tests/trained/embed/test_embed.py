@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -303,19 +304,47 @@ def test_a_scaling_that_does_not_fit_is_an_error(options: dict[str, Any], messag
         choose_scaling(options.pop("scale", "auto"), x, channels_of(nn.Flatten(), x), **options)
 
 
-def test_a_full_disk_leaves_no_file(
+def test_a_full_disk_leaves_no_file_and_the_call_can_be_repeated(
     network_file: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    out, straight, model = tmp_path / "features.npy", tmp_path / "straight.npy", f"{network_file}:make"
+    write_features(photos, straight, model=model)
+    flush = os.fsync
 
-    out = tmp_path / "features.npy"
-    write_features(photos, tmp_path / "before.npy", model=f"{network_file}:make")  # fills the cache of images
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left") as caught:
-        write_features(photos, out, model=f"{network_file}:make")
+    def full_after_some_rows(descriptor: int) -> None:
+        is_part_file = Path(f"/proc/self/fd/{descriptor}").readlink().name == "features.npy.part"
+        if is_part_file and os.fstat(descriptor).st_size > 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flush(descriptor)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "fsync", full_after_some_rows)
+        with pytest.raises(OSError, match="No space left") as caught:
+            write_features(photos, out, model=model)
     assert str(out) in str(caught.value.filename)
     assert not out.exists()
+    write_features(photos, out, model=model)
+    assert out.read_bytes() == straight.read_bytes()
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_samples_that_changed_at_any_place_or_became_more_start_anew(
+    network_file: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All samples count, although the checksum by which `mnar train` knows its data reads a part of many samples."""
+    monkeypatch.setattr(import_module("mnar.datasets.own_data"), "MAX_HASHED_BYTES", 64)
+    x = np.random.default_rng(0).integers(0, 256, (200, 8, 8), dtype=np.uint8)
+    file, out, straight = tmp_path / "images.npz", tmp_path / "features.npy", tmp_path / "straight.npy"
+    changed = x.copy()
+    changed[150] += 1
+    for others in (changed, np.concatenate([x, x[:1]]), x[:-1]):
+        np.savez(file, x=x)
+        write_until(64, file, out, f"{network_file}:make")
+        np.savez(file, x=others)
+        write_features(file, out, model=f"{network_file}:make", batch=8)
+        write_features(file, straight, model=f"{network_file}:make", batch=8, overwrite=True)
+        assert out.read_bytes() == straight.read_bytes()
+        out.unlink()
 
 
 class Stopped(Exception):

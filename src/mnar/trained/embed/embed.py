@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from mnar import __version__
-from mnar.datasets.own_data import checksum_of_samples
 from mnar.trained.embed.network import USER_ERRORS, make_network, problem_of, without_downloads
 from mnar.trained.embed.outputs import features_function, rows_of
 from mnar.trained.embed.record import Record, fingerprint, read_record, require_same_network, write_record
@@ -85,13 +85,19 @@ def write_features(
         scaling = choose_scaling(scale, x, num_channels, mean=mean, std=std, weights=weights, like=given)
         chosen = _device(device)
         identity = {
-            **{"command": "features", "mnar": __version__, "model": model, "code": _code(model), "network": made},
-            **{"data": checksum_of_samples(x.numpy()), "scaling": scaling[:2], "device": chosen.type},
+            "command": "features",
+            "mnar": __version__,
+            "model": model,
+            "code": _code(model),
+            "network": made,
+            "data": _fingerprint_of_samples(x),
+            "scaling": scaling[:2],
+            "device": chosen.type,
         }
         with result_file(out, b"", identity, overwrite=overwrite) as result:
             rows = _rows(network.to(chosen), x, result.num_rows, scaling, num_channels, batch, chosen, names, on_rows)
             num_features = _write_rows(result, rows, len(x))
-            result.record()
+            result.record()  # all rows are on the disk before the earlier file goes
             out.unlink(missing_ok=True)  # an earlier file must not get the record of the new file
             write_record(out, Record(scaling, tuple(x.shape[1:]), encoder, made))
     return Embedded(len(x), num_features, scaling, notes)
@@ -107,6 +113,14 @@ def _code(model: str) -> str | None:
     """Return a text that changes if the file of the network changes."""
     file = module_file(model)
     return None if file is None else source_fingerprint(file)
+
+
+def _fingerprint_of_samples(x: Tensor) -> str:
+    """Return a text that changes if the samples change. All of them count: a forward pass takes much longer."""
+    checksum = 0
+    for samples in x.split(BATCH):
+        checksum = zlib.crc32(samples.contiguous().numpy(), checksum)
+    return f"{tuple(x.shape)}, {checksum:08x}"
 
 
 def _device(name: str) -> torch.device:
