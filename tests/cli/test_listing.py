@@ -59,7 +59,8 @@ def test_the_list_of_guidances_names_the_paper_and_the_learners_of_each(mnar: Mn
     lines = mnar("list", "guidances").output.splitlines()
     about = {line.split()[0]: below.strip() for line, below in pairwise(lines) if below.startswith(" " * 6)}
     assert set(about) == set(GUIDANCES)
-    assert about["prg_last"] == "Duan et al., ICCV 2023 · for every learner"
+    assert about["prg"] == "Duan et al., ICCV 2023 · for every learner"
+    assert about["prg_last"] == "Duan et al., ICCV 2023; PRG with last=True, alpha=3.0 · for every learner"
     assert about["cadr"].startswith("Hu et al., ICLR 2022 · for pseudo_label, fixmatch, flexmatch, comatch, simmatch")
     assert "mixmatch" not in about["cadr"].replace("fixmatch", "")
     assert "mixmatch" in about["crest_plus"]

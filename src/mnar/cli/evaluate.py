@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from mnar.cli.options import Features, Label, NoLabel, SetOption, reading_options
+from mnar.cli.options import Features, Label, NoLabel, reading_options
 from mnar.terminal.console import console
 
 OtherData = Annotated[
@@ -21,11 +21,16 @@ OtherData = Annotated[
     ),
 ]
 
+EngineSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="engine.OPTION=VALUE", help="An engine option, e.g. engine.device=cpu. Repeatable."),
+]
+
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     data: OtherData = None,
-    settings: SetOption = None,
+    settings: EngineSettings = None,
     label: Label = None,
     unlabeled: NoLabel = None,
     features: Features = None,

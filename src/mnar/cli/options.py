@@ -32,7 +32,8 @@ NoLabel = Annotated[
 ]
 Size = Annotated[int | None, typer.Option(min=4, help="Own images: resize them to this many pixels per side.")]
 Features = Annotated[
-    Path | None, typer.Option(help="Own data: an .npy file with one row of numbers per sample, to train on instead.")
+    Path | None,
+    typer.Option(help="Own data: an .npy file with one row of numbers per sample, used instead of the samples."),
 ]
 
 Id = Annotated[

@@ -91,12 +91,14 @@ def _about_learner(learner: Callable[..., Any]) -> str:
 
 
 def _about_guidance(make: Callable[..., Any]) -> str:
-    """Describe a guidance: its paper, and the learners with which it can be combined."""
+    """Describe a guidance: its paper, the options that its name stands for, and the learners that it serves."""
     guidance = class_of(make)
+    preset = [f"{option}={value}" for option, value in getattr(make, "keywords", {}).items()]
+    source = f"{guidance.paper}; {guidance.__name__} with {', '.join(preset)}" if preset else guidance.paper
     guided = [name for name, learner in LEARNERS.items() if learner.is_guided]
     served = [name for name in guided if guidance.needs <= LEARNERS[name].hooks]
     names = "every learner" if served == guided else ", ".join(served)
-    return f"{guidance.paper} · for {names}"
+    return f"{source} · for {names}"
 
 
 ABOUT = {"learner": _about_learner, "guidance": _about_guidance}
