@@ -95,6 +95,8 @@ def test_a_missing_or_empty_file_is_an_error_that_names_file_and_folder(
             "guidance.preceded_by.name is missing",
         ),
         ("config.yaml", "train", {"iterations": "all"}, "train.iterations is 'all'"),
+        ("config.yaml", "train", {"iterations": 9, "eval_every": 0}, "train.eval_every is 0"),
+        ("config.yaml", "train", {"iterations": -1, "eval_every": 1}, "train.iterations is -1"),
         ("config.yaml", "seed", "one", "seed is 'one'"),
     ],
 )

@@ -54,6 +54,9 @@ def remedy(where: str | Path) -> str:
 
 def check_config(path: Path, config: Any) -> None:
     _check(path, config, CONFIG_SHAPE)
+    for name in ("iterations", "eval_every"):
+        if config["train"][name] < 1:
+            raise damaged(path, f"train.{name} is {config['train'][name]}")
     guidance, entry = config["guidance"], "guidance"
     while guidance := guidance.get("preceded_by"):  # the guidances that act before, one inside the other
         entry = f"{entry}.preceded_by"
