@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,16 @@ class Interrupted(RuntimeError):
 
 class Drifted(ValueError):
     """The processes of a training no longer hold the same state."""
+
+
+class Due(NamedTuple):
+    """What the training loop does after a step, besides the step itself."""
+
+    evaluation: bool
+    log: bool  # the means since the last log; an evaluation contains them
+    checkpoint: bool
+    next_generation: bool
+    new_graph: bool  # a new CUDA graph of the step, since the optimiser or the size of the batch is new
 
 
 class Trainer:
@@ -145,6 +155,16 @@ class Trainer:
             return step == self.options.iterations or bool(self.best.gave_up)
         return step == self.options.iterations
 
+    def due(self, step: int, *, is_last: bool, stop: bool) -> Due:
+        ends_generation = step == self.generation_end(self.generation) and not is_last
+        return Due(
+            evaluation=is_last or ends_generation or step % self.options.eval_every == 0,
+            log=stop or step % self.options.log_every == 0,
+            checkpoint=is_last or stop or ends_generation or step % self.options.save_every == 0,
+            next_generation=ends_generation,
+            new_graph=not is_last and (ends_generation or self.loader.is_batch_changed(step)),
+        )
+
     @property
     def stopped_early(self) -> bool:
         return int(self.steps_done) < self.options.iterations and self.is_over(int(self.steps_done))
@@ -152,6 +172,10 @@ class Trainer:
     @property
     def records_pseudo_labels(self) -> bool:
         return bool(self.learner.views) and self.learner.labels_batches
+
+    def pseudo_label_share(self) -> list[float]:
+        """The share of each class in the pseudo-labels since the last log; empty if the learner makes none."""
+        return self.meters.pseudo_label_share() if self.records_pseudo_labels else []
 
     def rehearse(self) -> None:
         """Compile the kernels of the model, and refuse a batch that does not fit into memory. This changes nothing."""
@@ -298,7 +322,8 @@ class Trainer:
     def what_is_wrong(self, step: int) -> str | None:
         """Check at a few steps whether the run learns (training/collapse.py). The check changes nothing.
 
-        Return what is wrong as a clause, or None if the run is healthy or no check is due.
+        A run that does not learn ends with `Collapsed`. With `train.collapse=warn`, the result says what is wrong as a
+        clause. It is None if the run is healthy or no check is due.
         """
         began, end = self.bounds
         if not is_due(step - began, end - began) or not self.learner.uses_labels:
@@ -311,11 +336,15 @@ class Trainer:
             x, y = self.loader.labeled_samples(NUM_PROBED)
         signs = signs_of(self.model, x, y, self.engine.inference)
         num_classes = self.learner.task.num_classes
-        return verdict(signs, loss, num_classes=num_classes, step=step - began, num_steps=end - began)
+        problem = verdict(signs, loss, num_classes=num_classes, step=step - began, num_steps=end - began)
+        if problem and self.options.collapse != "warn":
+            raise Collapsed(problem)
+        return problem
 
-    def is_finite(self) -> bool:
+    def check_finite(self) -> None:
         norms = torch._foreach_norm(list(self.model.parameters()))
-        return bool(torch.isfinite(torch.stack(norms)).all())
+        if not torch.isfinite(torch.stack(norms)).all():
+            raise Diverged("a parameter is not a finite number")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that resuming needs. The loader saves only its selection: rows follow from seed and step."""
@@ -355,7 +384,6 @@ class Trainer:
 
 def train(trainer: Trainer, recorder: Recorder) -> None:
     """Train from the current step to the last one."""
-    options = trainer.options
     trainer.rehearse()
     take_step, refresh = trainer.new_step(), trainer.engine.step(trainer.learner.guidance.refresh)
     step = int(trainer.steps_done)
@@ -369,27 +397,22 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         recorder.stepped(step)
 
         is_last, stop = trainer.is_over(step), trainer.is_stop_agreed(step, recorder.stop_requested)
-        ends_generation = step == trainer.generation_end(trainer.generation) and not is_last
-        wrong = trainer.what_is_wrong(step)
-        if wrong and options.collapse != "warn":
-            raise Collapsed(wrong)
-        if is_last or ends_generation or step % options.eval_every == 0:
+        due, problem = trainer.due(step, is_last=is_last, stop=stop), trainer.what_is_wrong(step)
+        if due.evaluation:
             recorder.evaluation(trainer.evaluate(step, is_last=is_last))
-        elif step % options.log_every == 0 or stop:
-            share = trainer.meters.pseudo_label_share() if trainer.records_pseudo_labels else []
-            recorder.progress(step, trainer.meters.means(), share)
-        if wrong:
-            recorder.collapsed(step, wrong)
-        saves = is_last or stop or ends_generation or step % options.save_every == 0
-        if saves and not trainer.is_finite():
-            raise Diverged("a parameter is not a finite number")
-        if ends_generation:
+        elif due.log:
+            recorder.progress(step, trainer.meters.means(), trainer.pseudo_label_share())
+        if problem:
+            recorder.collapsed(step, problem)
+        if due.checkpoint:
+            trainer.check_finite()
+        if due.next_generation:
             selection = trainer.next_generation()
             recorder.generation(trainer.generation, selection)
-        if (ends_generation or trainer.loader.is_batch_changed(step)) and not is_last:
-            take_step = trainer.new_step()  # a new CUDA graph, since the optimiser or the size of the batch is new
-        if saves:
+        if due.new_graph:
+            take_step = trainer.new_step()
+        if due.checkpoint:
             trainer.check_equal()
             recorder.save(step, trainer.state_dict(), must=is_last or stop)
         if stop and not is_last:
-            raise Interrupted(f"stopped at step {step} of {options.iterations}")
+            raise Interrupted(f"stopped at step {step} of {trainer.options.iterations}")
