@@ -11,8 +11,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from mnar.models import MLP
-from mnar.training import trainer as trainer_module
-from mnar.training.collapse import CHECKED_AT, Collapsed, Signs, is_due, separation, signs_of, verdict
+from mnar.training import collapse
+from mnar.training.collapse import CHECKED_AT, Collapsed, Signs, is_due, separation, signs_of, verdict, what_is_wrong
 from mnar.training.trainer import Trainer, train
 from tests.support.equality import assert_same
 from tests.support.watching import Notes
@@ -111,7 +111,7 @@ def test_checks_change_neither_the_evaluations_nor_the_checkpoints(
 ) -> None:
     checked, unchecked = Notes(), Notes()
     train(trainer_of(*settings), checked)
-    monkeypatch.setattr(trainer_module, "is_due", lambda step, num_steps: False)
+    monkeypatch.setattr(collapse, "is_due", lambda step, num_steps: False)
     train(trainer_of(*settings), unchecked)
     assert checked.lines == unchecked.lines
     assert checked.saved == unchecked.saved
@@ -123,7 +123,7 @@ def test_a_warning_leaves_the_numbers_of_a_collapsed_run_as_they_are(
     warned, unchecked = Notes(), Notes()
     train(trainer_of("train.lr=2"), warned)
     assert min(warned.collapses) == 10
-    monkeypatch.setattr(trainer_module, "is_due", lambda step, num_steps: False)
+    monkeypatch.setattr(collapse, "is_due", lambda step, num_steps: False)
     train(trainer_of("train.lr=2"), unchecked)
     assert_same(warned.lines, unchecked.lines)
 
@@ -132,7 +132,7 @@ def test_each_generation_is_checked_from_its_own_first_step(
     trainer_of: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(trainer_module, "is_due", lambda *of: asked.append(of) or False)
+    monkeypatch.setattr(collapse, "is_due", lambda *of: asked.append(of) or False)
     train(trainer_of("guidance.name=crest", "guidance.generations=2"), Notes())
     assert asked == [(step, 20) for step in range(1, 21)] * 2
 
@@ -140,4 +140,4 @@ def test_each_generation_is_checked_from_its_own_first_step(
 def test_a_stage_without_labels_is_not_checked(trainer_of: MakeTrainer) -> None:
     trainer = trainer_of()
     trainer.learner.uses_labels = False  # type: ignore[misc]
-    assert all(trainer.what_is_wrong(step) is None for step in range(41))
+    assert all(what_is_wrong(trainer, step) is None for step in range(41))

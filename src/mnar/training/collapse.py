@@ -11,15 +11,20 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import nullcontext
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from mnar.learners import Learner
 from mnar.models import Classifier
 from mnar.models.batch_norm import BatchNormLeakyReLU
 from mnar.models.convolution import Convolution
-from mnar.training.meters import Diverged
+from mnar.training.engine import Engine
+from mnar.training.loader import Loader
+from mnar.training.meters import Diverged, Meters
+from mnar.training.options import TrainOptions
 
 CHECKED_AT = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # shares of the steps of a generation
 NUM_PROBED = 512  # training labels that a check predicts, at most
@@ -37,6 +42,20 @@ class Collapsed(Diverged):
     """The run does not learn. The message says what was seen."""
 
 
+class Checked(Protocol):
+    """What a check reads of a `Trainer`."""
+
+    model: Classifier
+    learner: Learner
+    loader: Loader
+    meters: Meters
+    engine: Engine
+    options: TrainOptions
+
+    @property
+    def bounds(self) -> tuple[int, int]: ...
+
+
 class Signs(NamedTuple):
     """What a check measures on the training labels, with the current model."""
 
@@ -44,6 +63,30 @@ class Signs(NamedTuple):
     largest_class: float  # share of the most frequent label, which is the accuracy of a model that knows nothing
     top_prediction: float  # share of the most frequent prediction
     separation: float  # 0.5: the model knows nothing; 1: it ranks all samples correctly; NaN: only one class
+
+
+def what_is_wrong(trainer: Checked, step: int) -> str | None:
+    """Check at a few steps whether the run learns. The check changes nothing.
+
+    A run that does not learn ends with `Collapsed`. With `train.collapse=warn`, the result says what is wrong as a
+    clause. It is None if the run is healthy or no check is due.
+    """
+    learner, loader, engine = trainer.learner, trainer.loader, trainer.engine
+    began, end = trainer.bounds
+    if not is_due(step - began, end - began) or not learner.uses_labels:
+        return None
+    means = trainer.meters.means()
+    # Other learners add losses of other kinds, so that their sum cannot be compared with a guess at random.
+    loss = means.get("loss/labeled", None if learner.views else means["loss"])
+    # To compile the augmentation for this batch size would take longer than the check.
+    with torch.compiler.set_stance("force_eager") if engine.compiles_views else nullcontext():
+        x, y = loader.labeled_samples(NUM_PROBED)
+    signs = signs_of(trainer.model, x, y, engine.inference)
+    num_classes = learner.task.num_classes
+    problem = verdict(signs, loss, num_classes=num_classes, step=step - began, num_steps=end - began)
+    if problem and trainer.options.collapse != "warn":
+        raise Collapsed(problem)
+    return problem
 
 
 def is_due(step: int, num_steps: int) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +17,7 @@ from mnar.learners import Learner
 from mnar.models import Classifier
 from mnar.models.batch_norm import running_statistics
 from mnar.models.side_stream import weight_gradients_aside
-from mnar.training.collapse import NUM_PROBED, Collapsed, is_due, signs_of, verdict
+from mnar.training.collapse import what_is_wrong
 from mnar.training.early_stopping import BestSoFar, evaluating
 from mnar.training.engine import Engine
 from mnar.training.loader import Loader
@@ -319,28 +318,6 @@ class Trainer:
             for rows, images in self.loader.unlabeled("id", batch=self.options.batch_unlabeled, labeled=labeled):
                 yield rows, torch.stack([network(images).float() for _ in range(passes)])
 
-    def what_is_wrong(self, step: int) -> str | None:
-        """Check at a few steps whether the run learns (training/collapse.py). The check changes nothing.
-
-        A run that does not learn ends with `Collapsed`. With `train.collapse=warn`, the result says what is wrong as a
-        clause. It is None if the run is healthy or no check is due.
-        """
-        began, end = self.bounds
-        if not is_due(step - began, end - began) or not self.learner.uses_labels:
-            return None
-        means = self.meters.means()
-        # Other learners add losses of other kinds, so that their sum cannot be compared with a guess at random.
-        loss = means.get("loss/labeled", None if self.learner.views else means["loss"])
-        # To compile the augmentation for this batch size would take longer than the check.
-        with torch.compiler.set_stance("force_eager") if self.engine.compiles_views else nullcontext():
-            x, y = self.loader.labeled_samples(NUM_PROBED)
-        signs = signs_of(self.model, x, y, self.engine.inference)
-        num_classes = self.learner.task.num_classes
-        problem = verdict(signs, loss, num_classes=num_classes, step=step - began, num_steps=end - began)
-        if problem and self.options.collapse != "warn":
-            raise Collapsed(problem)
-        return problem
-
     def check_finite(self) -> None:
         norms = torch._foreach_norm(list(self.model.parameters()))
         if not torch.isfinite(torch.stack(norms)).all():
@@ -397,7 +374,7 @@ def train(trainer: Trainer, recorder: Recorder) -> None:
         recorder.stepped(step)
 
         is_last, stop = trainer.is_over(step), trainer.is_stop_agreed(step, recorder.stop_requested)
-        due, problem = trainer.due(step, is_last=is_last, stop=stop), trainer.what_is_wrong(step)
+        due, problem = trainer.due(step, is_last=is_last, stop=stop), what_is_wrong(trainer, step)
         if due.evaluation:
             recorder.evaluation(trainer.evaluate(step, is_last=is_last))
         elif due.log:
