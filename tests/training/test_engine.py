@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "set_device", needs_a_number)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Imagined")
-    for name in ("benchmark", "allow_tf32"):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    for name in ("benchmark", "deterministic", "allow_tf32"):
         monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
 
 
@@ -101,6 +104,15 @@ def test_a_gpu_without_the_instructions_of_our_kernels_falls_back_and_says_so(
     if told:
         assert "the GPU Imagined has compute capability 7.0" in told[0]
         assert "engine.fused=false" in told[0]
+
+
+@pytest.mark.usefixtures("as_if_on_a_gpu")
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_deterministic_engine_asks_the_libraries_for_repeatable_kernels(deterministic: bool) -> None:
+    Engine(EngineOptions(fused=False, deterministic=deterministic))
+    assert torch.backends.cudnn.deterministic == deterministic
+    assert torch.backends.cudnn.benchmark != deterministic
+    assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) == deterministic
 
 
 @pytest.mark.parametrize(
@@ -250,6 +262,21 @@ def test_a_run_resumed_on_a_gpu_goes_on_as_it_would_have(tmp_path: Path) -> None
     assert got == pytest.approx(expected, rel=0.02)
     tracked, would_be = (trainer.learner.state_dict()["guidance.batches"] for trainer in (resumed, straight))
     assert tracked.item() == would_be.item() == 20
+
+
+@pytest.mark.gpu
+@needs_cuda
+@pytest.mark.parametrize("learner", ["fixmatch", "simmatch", "mixmatch"])
+def test_two_deterministic_runs_end_with_the_same_weights_bit_for_bit(learner: str) -> None:
+    settings = ["engine.deterministic=true", "train.optimizer=muon", "train.batch_unlabeled=448", "train.ema=0.9"]
+    config = configure(dataset="cifar10", learner=learner, guidance="prg", iterations=100, settings=settings)
+    data, ends = random_images(), []
+    for _ in range(2):
+        trainer = mnar.run.make_trainer(config, data, mnar.run.make_split(config, data))
+        losses(trainer, trainer.engine.step(trainer.step), 0, 50)
+        ends.append(trainer.average.model.state_dict())
+    first, second = ends
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
 
 
 @pytest.mark.gpu

@@ -5,6 +5,7 @@ The engine changes rounding, random draws and speed, but not the method. Every p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,11 @@ class Engine:
         self.cuda_graph = _chosen(options.cuda_graph, can_graph, "cuda_graph", can_graph)
         if on_gpu:
             torch.cuda.set_device(self.device)
-            torch.backends.cudnn.benchmark = True
+            # Which kernel is the fastest may differ from run to run, and some kernels add in a changing order.
+            torch.backends.cudnn.benchmark = not options.deterministic
+            torch.backends.cudnn.deterministic = options.deterministic
+            if options.deterministic:
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before its first product
             # Convolutions in float32 keep full precision. Matrix products already do.
             torch.backends.cudnn.allow_tf32 = False
 

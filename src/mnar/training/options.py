@@ -96,11 +96,13 @@ def decay_for(iterations: int) -> float:
 class EngineOptions:
     """How steps are executed. These options change speed and rounding, not the method.
 
-    device        "auto", "cpu", "cuda" or "cuda:1"
-    precision     "auto": bfloat16 on a GPU, float32 on a CPU
-    fused         the Triton kernels of this package for views of images, batch-norm and narrow convolutions
-    compile       torch.compile for the guidance, and for views and model where `fused` is off
-    cuda_graph    one CUDA graph for the whole step
+    device         "auto", "cpu", "cuda" or "cuda:1"
+    precision      "auto": bfloat16 on a GPU, float32 on a CPU
+    fused          the Triton kernels of this package for views of images, batch-norm and narrow convolutions
+    compile        torch.compile for the guidance, and for views and model where `fused` is off
+    cuda_graph     one CUDA graph for the whole step
+    deterministic  only kernels of cuDNN and cuBLAS that give the same result every time. On a GPU, equal runs differ
+                   without it, because the fastest kernels add numbers in a changing order
     """
 
     device: str = "auto"
@@ -108,6 +110,7 @@ class EngineOptions:
     fused: Switch = "auto"
     compile: Switch = "auto"
     cuda_graph: Switch = "auto"
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, "engine")
