@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from tests.support.watching import Watching
 
 # The tests' tensors are small, and two threads on two busy cores wait for each other.
 torch.set_num_threads(1)
+# A shell lets the processes that it starts in the background ignore Ctrl-C, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Configure = Callable[..., RunConfig]
 pytest_plugins = ["tests.bench.benches", "tests.support.ray_cluster", "tests.trained.runs"]  # their fixtures

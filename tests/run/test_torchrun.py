@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from mnar.run.processes import ToldByFirst
 from tests.support.command import TINY as TINY_OPTIONS
 from tests.support.command import as_options, wait_for
 from tests.support.equality import assert_same
-from tests.support.processes import in_processes, torchrun, torchrun_on_two_nodes, workers_of
+from tests.support.processes import free_port, in_processes, torchrun, torchrun_on_two_nodes, workers_of
 from tests.support.tiny import TINY
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
@@ -148,6 +149,33 @@ def test_what_cannot_be_trained_is_refused_once(options: tuple[str, ...], expect
 
 
 # ---- a process that ends
+
+
+@pytest.mark.parametrize("is_launched", [True, False])
+def test_only_a_process_of_torchrun_ends_without_the_clean_up_of_python(is_launched: bool) -> None:
+    """A thread of gloo can abort the process during the clean-up, once in about 30 runs on busy cores."""
+    script = "import atexit; atexit.register(print, 'cleaned up'); from mnar.cli import main; main()"
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            script,
+            "train",
+            "--dataset",
+            "digits",
+            "--guidance",
+            "prg",
+            "--set",
+            "guidance.alpha=-1",
+        ],
+        env={**os.environ, **(variables if is_launched else {})},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 1
+    assert "guidance.alpha (prg) is -1" in ended.stderr, "the message is not lost"
+    assert ("cleaned up" in ended.stdout) != is_launched
 
 
 @pytest.fixture(scope="module")

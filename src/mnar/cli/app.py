@@ -83,6 +83,15 @@ def options(
 
 
 def main() -> None:
+    """Run a command, and end the process with its exit code."""
+    from mnar.run.processes import end_joined
+
+    code = exit_code_of_command()
+    end_joined(code)
+    sys.exit(code)
+
+
+def exit_code_of_command() -> int:
     """Run a command. An error that the user can fix is printed as one line without a traceback; so is a warning."""
     from mnar.run.processes import ToldByFirst, is_follower
 
@@ -92,30 +101,33 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}")
     try:
         app(prog_name="mnar")
+    except SystemExit as end:  # Typer ends every command with it
+        return int(end.code or 0)
     except Interrupted as error:
         if not is_follower():
             errors.print(escape(str(error)), soft_wrap=True, highlight=False)
-        sys.exit(130)
+        return 130
     except ToldByFirst:
-        sys.exit(1)
+        return 1
     except LostProcess as error:
         if not is_follower():
             _print_error(error)
-        sys.exit(1)
+        return 1
     except (ValueError, OSError, Diverged) as error:
         _print_error(error)
-        sys.exit(1)
+        return 1
     except OutOfMemoryError as error:
         remedy = "choose a smaller batch, e.g. --set train.batch_unlabeled=224"
         errors.print(f"[red]error:[/red] the GPU memory is full ({escape(str(error))}); {remedy}", soft_wrap=True)
-        sys.exit(1)
+        return 1
     except (MemoryError, RuntimeError) as error:
         asked = memory_asked_for(error)
         if asked is None:
             raise
         remedy = "choose smaller batches, e.g. --set train.batch_unlabeled=224, a smaller model, or less data"
         errors.print(f"[red]error:[/red] the memory does not suffice ({escape(asked)}); {remedy}", soft_wrap=True)
-        sys.exit(1)
+        return 1
+    return 0
 
 
 def _print_error(error: Exception) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -37,9 +38,10 @@ SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Ending:
-    """Whether all processes end because of an error that all of them know."""
+    """What the end of this process depends on."""
 
-    is_agreed = False
+    has_joined = False  # whether it has joined a process group
+    is_agreed = False  # whether all processes end because of an error that all of them know
 
 
 class ToldByFirst(RuntimeError):
@@ -61,6 +63,18 @@ def is_restarted() -> bool:
     return is_launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
+def end_joined(code: int) -> None:
+    """End this process without Python's clean-up, if it has joined a process group. Other processes go on.
+
+    A thread of gloo may still hold a tensor of the last exchange. If the thread releases the tensor during Python's
+    clean-up, it aborts the process. torchrun then kills process 0, which may still be drawing the report.
+    """
+    if Ending.has_joined:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 @contextmanager
 def joined(backend: str | None = None) -> Iterator[None]:
     """Join the process group that torchrun has started; do nothing in a process that torchrun has not started.
@@ -78,6 +92,7 @@ def joined(backend: str | None = None) -> Iterator[None]:
     store = _store_of_this_start(store, rank, world_size)
     exchange = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     dist.init_process_group(exchange, store=store, rank=rank, world_size=world_size)
+    Ending.has_joined = True
     try:
         together(lambda: _check_backend(backend))
         yield
