@@ -156,19 +156,9 @@ def test_only_a_process_of_torchrun_ends_without_the_clean_up_of_python(is_launc
     """A thread of gloo can abort the process during the clean-up, once in about 30 runs on busy cores."""
     script = "import atexit; atexit.register(print, 'cleaned up'); from mnar.cli import main; main()"
     variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    arguments = ["train", "--dataset", "digits", "--guidance", "prg", "--set", "guidance.alpha=-1"]
     ended = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            script,
-            "train",
-            "--dataset",
-            "digits",
-            "--guidance",
-            "prg",
-            "--set",
-            "guidance.alpha=-1",
-        ],
+        [sys.executable, "-c", script, *arguments],
         env={**os.environ, **(variables if is_launched else {})},
         capture_output=True,
         text=True,

@@ -102,7 +102,7 @@ class EngineOptions:
     compile        torch.compile for the guidance, and for views and model where `fused` is off
     cuda_graph     one CUDA graph for the whole step
     deterministic  only kernels of cuDNN and cuBLAS that give the same result every time. On a GPU, equal runs differ
-                   without it, because the fastest kernels add numbers in a changing order
+                   without it
     """
 
     device: str = "auto"
