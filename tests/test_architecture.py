@@ -35,7 +35,7 @@ LAYER_OF = {unit: depth for depth, units in enumerate(LAYERS) for unit in units}
 TABLES = {"LEARNERS", "GUIDANCES", "PROTOCOLS", "DATASETS", "MODELS", "RECIPES", "TABLES"}
 MOST_ENTRIES = 24  # files and folders of src/mnar, so that a newcomer can overlook the package
 # Only these modules look up a part by its name: they read configurations, assemble runs, or list parts.
-READERS_OF_TABLES = {"config", "recipes", "run.assemble", "bench", "own_data", "terminal.listing"}
+READERS_OF_TABLES = {"config", "recipes", "run.assemble", "run.pretraining", "bench", "own_data", "terminal.listing"}
 CLOCKS_THAT_CAN_BE_SET = {
     f"time.{name}" for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "mktime", "asctime")
 }

@@ -84,6 +84,8 @@ SECTIONS: dict[str, Callable[..., Any]] = {
 
 # Paths may differ between machines, so two runs that differ only in these options count as the same run.
 PATH_OPTIONS = ("dataset.root", "dataset.features", "learner.encoder")
+# All options that name a file or folder of the user. `train.start` is part of a run, because it changes the result.
+FILE_OPTIONS = (*PATH_OPTIONS, "train.start")
 # Names that run folders of version 0.1.0 use, and their present names.
 RENAMED = {("dataset", "own"): OWN_DATA, ("protocol", "found"): "as_labeled"}
 

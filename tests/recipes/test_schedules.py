@@ -17,7 +17,7 @@ from mnar.models import MODELS
 from mnar.recipes import RECIPES, SCHEDULES, configure
 from mnar.recipes.schedules import FAST_BY_OPTIMIZER, FAST_ITERATIONS
 from mnar.run import RunFolder, new_run, read_run
-from mnar.run.assemble import pretraining_config
+from mnar.run.pretraining import pretraining_config
 from mnar.run.runner import default_folder
 from mnar.training.options import TrainOptions, decay_for
 from tests.support.methods import method_settings
@@ -165,10 +165,22 @@ def test_fast_keeps_the_gradient_of_the_weak_views_for_a_network_that_cannot_lea
     assert config.learner.options.get("weak_gradient", True) is True
 
 
+@pytest.mark.parametrize(("recipe", "steps"), [(CIFAR, 2**14), ("digits/cadr-g20/fixmatch", 900)])
+def test_fast_pretrained_is_fast_after_a_first_stage(recipe: str, steps: int) -> None:
+    fast, pretrained = (configure(recipe=recipe, schedule=name) for name in ("fast", "fast_pretrained"))
+    assert changed(fast, pretrained).keys() <= {"pretraining", "pretraining_iterations"}
+    assert (pretrained.train.pretraining, pretrained.train.pretraining_iterations) == ("simclr", steps)
+    assert pretrained.learner == fast.learner
+    shorter = configure(recipe=recipe, schedule="fast_pretrained", settings=["train.pretraining_iterations=7"])
+    assert shorter.train.pretraining_iterations == 7
+
+
 def test_an_unknown_schedule_is_refused_with_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"unknown schedule 'slow'; choose from \['published', 'fast'\]"):
+    with pytest.raises(
+        ValueError, match=r"unknown schedule 'slow'; choose from \['published', 'fast', 'fast_pretrained'\]"
+    ):
         configure(dataset="digits", schedule="slow")
-    assert list(SCHEDULES) == ["published", "fast"]
+    assert list(SCHEDULES) == ["published", "fast", "fast_pretrained"]
 
 
 def test_a_schedule_for_own_data_is_refused_with_a_remedy(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_model_without_an_encoder_is_refused_as_one(straight: Path, table: Pat
     settings = ["model.name=mlp", "engine.device=cpu", "protocol.gamma=5", "train.batch_labeled=16"]
     plain = configure(dataset="npz", data=str(table), learner="supervised", iterations=2, settings=settings)
     new_run(plain, tmp_path / "plain")
-    with pytest.raises(ValueError, match=r"the encoder in .*plain.*contain no encoder .* name a run of vime_self"):
+    with pytest.raises(ValueError, match=r"the encoder in .*plain.*contain no encoder .* run of vime_self"):
         new_run(vime(table, f"learner.encoder={tmp_path / 'plain'}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

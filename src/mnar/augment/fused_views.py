@@ -23,7 +23,7 @@ LEAST_TILE = 128  # one warp
 
 
 class FusedViews:
-    """Callable like `Augment`. Images that are not on a GPU are left to `Augment` itself."""
+    """Callable like `Augment`. Images that are not on a GPU and contrastive views are left to `Augment` itself."""
 
     def __init__(self, augment: Augment) -> None:
         self.augment = augment
@@ -32,7 +32,7 @@ class FusedViews:
     def __call__(self, images: Tensor, view: str) -> Tensor:
         """Return a view of uint8 images [n, channels, height, width] in channels-last memory."""
         kind = self.augment.check(images, view)
-        if not images.is_cuda:
+        if not images.is_cuda or kind == "contrast":  # the kernel does not make contrastive views
             plain: Tensor = self.augment(images, view)
             return plain
         return self.launch(images, kind)

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from mnar import distributed
+from mnar.augment.contrast import CONTRAST_DRAWS, contrast_view
 from mnar.augment.randaugment import OPERATIONS, apply_operation, apply_operations, grid, pixels_at, range_table
 from mnar.option_values import Range, Share, checked_options
 
 __all__ = ["OPERATIONS", "Augment", "Standardize", "apply_operation", "crop_and_flip", "cutout"]
 
-VIEWS = ("id", "weak", "strong")
+VIEWS = ("id", "weak", "strong", "contrast")
 TABLE_VIEWS = ("id", "weak", "marginal")
 
 CROP_DRAWS = 3  # uniform numbers per sample: flip, shift down, shift right
@@ -89,8 +90,8 @@ def cutout(images: Tensor, uniforms: Tensor, *, largest: float = 0.5, fill: Tens
 class Augment(nn.Module):
     """Views of uint8 image batches, normalised to float32 in channels-last memory.
 
-    Views are "id" (normalised only), "weak" (crop and flip) and "strong" (crop and flip, RandAugment and cutout). A
-    trailing number, as in "strong2", means another independent draw.
+    Views are "id" (normalised only), "weak" (crop and flip), "strong" (crop and flip, RandAugment and cutout) and
+    "contrast" (augment/contrast.py). A trailing number, as in "strong2", means another independent draw.
 
     mean, std       per channel, for values in 0..1: one value for grey images, three for colour images
     padding         largest shift of the crop, in pixels
@@ -150,6 +151,8 @@ class Augment(nn.Module):
                 images = self._weak(self._strong(images, strong), weak)
             else:
                 images = self._strong(self._weak(images, weak), strong)
+        elif kind == "contrast":
+            images = contrast_view(images, self.draw(kind, len(images), images.device), flip=self.flip)
         normalised = (images.float() - self.mean) / self.std
         return normalised.contiguous(memory_format=torch.channels_last)
 
@@ -173,7 +176,11 @@ class Augment(nn.Module):
 
         Every process draws the numbers of all processes, so that their generators stay equal.
         """
-        draws = 2 * self.operations + CUTOUT_DRAWS + CROP_DRAWS if kind == "strong" else CROP_DRAWS
+        draws = {
+            "weak": CROP_DRAWS,
+            "strong": 2 * self.operations + CUTOUT_DRAWS + CROP_DRAWS,
+            "contrast": CONTRAST_DRAWS,
+        }[kind]
         whole = distributed.num_parts() * count
         return distributed.own_rows(torch.rand(whole, draws, device=device, dtype=torch.float32))
 

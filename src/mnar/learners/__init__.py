@@ -12,6 +12,7 @@ from mnar.learners.mixmatch import MixMatch
 from mnar.learners.pi_model import PiModel
 from mnar.learners.pseudo_label import PseudoLabel
 from mnar.learners.remixmatch import ReMixMatch
+from mnar.learners.simclr import SimCLR
 from mnar.learners.simmatch import SimMatch
 from mnar.learners.supervised import Supervised
 from mnar.learners.ups import UPS
@@ -31,6 +32,7 @@ LEARNERS: dict[str, type[Learner]] = {
     "simmatch": SimMatch,
     "acr": ACR,
     "ups": UPS,
+    "simclr": SimCLR,
     "vime_self": VimeSelf,
     "vime": Vime,
 }
@@ -48,6 +50,7 @@ __all__ = [
     "PiModel",
     "PseudoLabel",
     "ReMixMatch",
+    "SimCLR",
     "SimMatch",
     "Supervised",
     "Vime",

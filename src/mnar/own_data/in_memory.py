@@ -16,8 +16,9 @@ from torch import Tensor
 from mnar.config import RunConfig
 from mnar.datasets.user_files import UNLABELED
 from mnar.models import Classifier, NetworkOrFactory
-from mnar.run.assemble import make_augment, make_model, make_split, make_trainer, pretraining_config
+from mnar.run.assemble import make_augment, make_model, make_split, make_trainer
 from mnar.run.collapse_record import with_smaller_rate
+from mnar.run.pretraining import load_start, pretraining_config, stage_of, trained_part
 from mnar.training.engine import Engine
 from mnar.training.evaluation import BATCH
 from mnar.training.meters import Diverged
@@ -30,22 +31,23 @@ BUILDING = threading.Lock()
 def train_in_memory(
     config: RunConfig, data: DataSet, backbone: NetworkOrFactory | None = None, *, verbose: bool = False
 ) -> Classifier:
-    """Train a model, and first its encoder if the learner needs a pretrained one."""
+    """Train a model, after its first stage if the configuration has one."""
     if bool((data.train_y == UNLABELED).any()):
         rows = make_split(config, data)
     else:
         all_rows = np.arange(len(data.train_y))
         rows = Split(all_rows, all_rows)
     trainer = make_trainer(config, data, rows, backbone)
-    if trainer.learner.pretrained_by is not None:
-        if config.learner.options["encoder"]:
-            raise ValueError(
-                f"learner.encoder is {str(config.learner.options['encoder'])!r}, but `fit` pretrains the encoder "
-                "itself and loads none from a run folder; leave the option out of `settings`"
-            )
-        stage = make_trainer(pretraining_config(config, trainer.loader.num_unlabeled), data, rows)
+    if encoder := config.learner.options.get("encoder"):
+        raise ValueError(
+            f"learner.encoder is {str(encoder)!r}, but `fit` pretrains the encoder itself and loads none from a run "
+            "folder; leave the option out of `settings`"
+        )
+    load_start(trainer, config)
+    if stage_of(config) is not None:
+        stage = make_trainer(pretraining_config(config, trainer.loader.num_unlabeled), data, rows, backbone)
         train(stage, PrintingRecorder("pretraining", verbose=verbose))
-        trainer.load_encoder(stage.evaluated_model().state_dict())
+        trainer.start_from(stage.evaluated_model().state_dict(), prefix=trained_part(config))
     recorder = PrintingRecorder("training", verbose=verbose)
     try:
         train(trainer, recorder)

@@ -165,7 +165,13 @@ def finish_own_data(folder: Path, display: Display, data: DataSet, *, settings: 
     is_compared = config.learner.name != "supervised"
     if is_compared and not baseline.is_finished:
         display.note("now training the labels-only baseline, for comparison")
-        baseline_sections = {**config.to_dict(), "learner": {"name": "supervised"}, "guidance": {"name": "none"}}
+        sections = config.to_dict()
+        baseline_sections = {
+            **sections,
+            "learner": {"name": "supervised"},
+            "guidance": {"name": "none"},
+            "train": {**sections["train"], "pretraining": "none"},  # which uses the unlabelled samples
+        }
         try:
             if baseline.has_config:
                 resume_run(baseline.path, display, data=data, settings=settings, on_finished=write_run_report)

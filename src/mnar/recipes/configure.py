@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mnar.config import (
+    FILE_OPTIONS,
     OWN_DATA,
-    PATH_OPTIONS,
     PUBLISHED,
     RunConfig,
     default_guidance_of,
@@ -232,7 +232,7 @@ def _with_unlabeled_batch_size(config: Sections) -> Sections:
 
 def _with_absolute_paths(config: Sections) -> Sections:
     """Make the paths of the user's files absolute, so that --resume works from any folder."""
-    for section, option in (name.split(".") for name in PATH_OPTIONS):
+    for section, option in (name.split(".") for name in FILE_OPTIONS):
         path = config.get(section, {}).get(option)
         if isinstance(path, str | Path):  # `RunConfig` refuses other values
             config = _merge(config, {section: {option: str(Path(path).resolve())}})

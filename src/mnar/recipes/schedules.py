@@ -1,6 +1,7 @@
 """Named schedules (`--schedule NAME`): options that replace those of a recipe, for every learner and data set.
 
-"published" changes nothing: a recipe has the schedule of its paper. "fast" is for short trainings. Muon has its own
+"published" changes nothing: a recipe has the schedule of its paper. "fast" is for short trainings, and
+"fast_pretrained" starts them with a network that SimCLR has trained without labels. Muon has its own
 learning rate and weight decay with both, also if the user chooses this optimiser, because rates of SGD do not suit it.
 """
 
@@ -16,7 +17,7 @@ from mnar.models import MODELS
 from mnar.recipes.defaults import Sections
 from mnar.training.options import TrainOptions
 
-FAST = "fast"
+FAST, FAST_PRETRAINED = "fast", "fast_pretrained"
 FAST_ITERATIONS = 2**17  # for a recipe with more steps; a shorter recipe keeps its own length
 # Any optimiser: the learning rate falls to zero, and the average covers the same share of the steps at every length.
 FAST_FOR_ALL: Sections = {"schedule": "linear", "ema": "auto"}
@@ -52,6 +53,15 @@ def _fast(config: Mapping[str, Any], optimizer: str | None) -> Sections:
         # a step takes a fifth less time, and the accuracy stays the same
         "learner": {"weak_gradient": False} if _can_leave_out_weak_views(config) else {},
     }
+
+
+def _fast_pretrained(config: Mapping[str, Any], optimizer: str | None) -> Sections:
+    sections = _fast(config, optimizer)
+    iterations = config.get("train", {}).get("iterations", TrainOptions.iterations)
+    # A recipe with a shorter training, such as that of digits, has a first stage of the same length.
+    is_short = isinstance(iterations, int) and iterations < TrainOptions.pretraining_iterations
+    length = {"pretraining_iterations": iterations} if is_short else {}
+    return {**sections, "train": {**sections["train"], "pretraining": "simclr", **length}}
 
 
 def _fast_training(learner: str, train: Mapping[str, Any], optimizer: str | None) -> Sections:
@@ -91,6 +101,11 @@ SCHEDULES: dict[str, Schedule] = {
         f"for short trainings: at most {FAST_ITERATIONS:,} steps, Muon instead of SGD, a learning rate that falls to "
         "zero, a moving average that fits the length, and weak views without a gradient",
         _fast,
+    ),
+    FAST_PRETRAINED: Schedule(
+        f"fast, after SimCLR has trained the network without labels for at most {TrainOptions.pretraining_iterations:,}"
+        " steps",
+        _fast_pretrained,
     ),
 }
 

@@ -6,9 +6,7 @@ part.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import math
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from torch import Tensor, nn
 
 from mnar import distributed
 from mnar.augment import Augment, Standardize
-from mnar.config import RunConfig, options_of
+from mnar.config import RunConfig
 from mnar.datasets import DATASETS
 from mnar.guidances import GUIDANCES, Chain, Guidance, NoGuidance
 from mnar.learners import LEARNERS, Learner
@@ -27,7 +25,6 @@ from mnar.models.sync_norm import synchronise
 from mnar.protocols import PROTOCOLS, hold_out, split
 from mnar.training.engine import Engine
 from mnar.training.loader import Loader
-from mnar.training.options import decay_for
 from mnar.training.stages import Stage, plan_stages
 from mnar.training.trainer import Trainer
 from mnar.types import DataSet, MissingLabels, Split, Task
@@ -126,38 +123,6 @@ def make_guidance(config: RunConfig, data: DataSet, rows: Split, task: Task) -> 
     return guidance
 
 
-def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
-    """The configuration of the stage that trains the encoder first, with the same data and model.
-
-    The learner's option `pretraining_epochs` says how many passes over the unlabelled set the stage makes.
-    """
-    learner, options = config.learner, config.train
-    stage = LEARNERS[learner.name].pretrained_by
-    assert stage is not None
-    epochs = learner.options["pretraining_epochs"]
-    steps = max(1, math.ceil(epochs * num_unlabeled / options.batch_unlabeled))
-    shared = options_of("learner", LEARNERS[stage])
-    # An average that fits the length of the training fits the length of this stage, too (train.ema=auto).
-    ema = "auto" if options.ema == decay_for(options.iterations) else options.ema
-    return RunConfig.from_dict(
-        {
-            **config.to_dict(),
-            # The learner has every option of its pretraining stage, e.g. vime those of vime_self.
-            "learner": {"name": stage, **{option: learner.options[option] for option in shared}},
-            "guidance": {"name": "none"},
-            "train": {
-                **dataclasses.asdict(options),
-                "ema": ema,
-                **LEARNERS[stage].pretraining_options,
-                "iterations": steps,
-                "eval_every": steps,  # there is nothing to score before the end
-                "validation": 0.0,
-                "batch_stages": (1.0,),  # the number of steps was counted for full batches
-            },
-        }
-    )
-
-
 def _hold_out_labels(
     config: RunConfig, data: DataSet, rows: Split
 ) -> tuple[Split, npt.NDArray[np.int64], tuple[Tensor, Tensor] | None]:
@@ -188,6 +153,12 @@ def _check_learner(config: RunConfig, learner: Learner, rows: Split, held_out: n
         raise ValueError(
             f"train.labeled_view is {options.labeled_view!r}, but {config.learner.name} trains two views of each "
             "labelled sample here; set train.labeled_view=auto, or learner.labeled_strong=false"
+        )
+    if learner.generations > 1 and (options.pretraining != "none" or options.start is not None):
+        option = "start" if options.pretraining == "none" else "pretraining"
+        raise ValueError(
+            f"train.{option} gives the first weights of a network, but this run trains {learner.generations} networks "
+            f"one after the other, each from random weights; leave train.{option} out"
         )
     if options.iterations < learner.generations:
         section = _section_of_generations(guidance)
@@ -255,6 +226,11 @@ def _check_data_kind(config: RunConfig, data: DataSet) -> None:
         raise ValueError(
             f"{name} is for {' or '.join(LEARNERS[name].suits)}, but {config.dataset.name} has {kind}; "
             f"choose --learner from {suitable}"
+        )
+    if config.train.pretraining != "none" and not data.is_image:
+        raise ValueError(
+            f"train.pretraining is {config.train.pretraining!r}, which is for images, but {config.dataset.name} has "
+            "tables; choose --set train.pretraining=none, or --learner vime, which has a first stage for tables"
         )
     if config.train.labeled_view == "strong" and not data.is_image:
         raise ValueError(

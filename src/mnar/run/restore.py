@@ -1,4 +1,4 @@
-"""What a run continues from: its newest checkpoint, and the encoder that another run has trained."""
+"""What a run continues from: its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from mnar.config import RunConfig
 from mnar.run import checkpoint
 from mnar.run.file_names import CONFIG, MODEL, STATE
 from mnar.run.folder import RunFolder
-from mnar.run.model_file import read_tensors
 from mnar.run.recorder import Display
 from mnar.run.state_checks import load_checked
 from mnar.training.trainer import Trainer
@@ -73,22 +70,3 @@ def _refuse_other_run(config: RunConfig, stored: str, folder: Path, check_data: 
         check_data()
     except ValueError as error:
         raise OtherRun(str(error)) from error
-
-
-def load_encoder(trainer: Trainer, source: Path | None) -> None:
-    """Load encoder weights from a run folder or a model file; do nothing if `source` is None."""
-    if source is None:
-        return
-    path = source / MODEL if source.is_dir() else source
-    if not path.exists():
-        raise FileNotFoundError(
-            f"no encoder at {path}; set learner.encoder to the folder of a finished vime_self run, or leave it out"
-        )
-    try:
-        trainer.load_encoder(read_tensors(path))
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"the encoder in {path} is damaged or does not fit the model ({reason}); "
-            "name a run of vime_self with the same model options"
-        ) from error

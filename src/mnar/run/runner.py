@@ -18,7 +18,6 @@ from mnar.run.assemble import (
     make_augment,
     make_split,
     make_trainer,
-    pretraining_config,
 )
 from mnar.run.calibration_file import write_network_calibration
 from mnar.run.collapse_record import (
@@ -32,9 +31,10 @@ from mnar.run.collapse_record import (
 from mnar.run.file_names import CONFIG, LOCK, MODEL, PORTFOLIO, PRETRAINING, resume_command
 from mnar.run.folder import RunFolder, SplitRecord
 from mnar.run.model_file import write_model
+from mnar.run.pretraining import load_stage, load_start, pretraining_config, stage_of
 from mnar.run.processes import ToldByFirst, check_same, check_shared, led, only_first, together, wait_for_first
 from mnar.run.recorder import Display, Follower, RunRecorder
-from mnar.run.restore import load_encoder, restore
+from mnar.run.restore import restore
 from mnar.run.split_file import check_same_split, describe_split
 from mnar.run.stopping import stopping_on_signals
 from mnar.training.collapse import Collapsed
@@ -162,7 +162,7 @@ def resume_run(
         first_step = int(trainer.steps_done)
         check_same(config, description, first_step=first_step)
         if first_step == 0:
-            load_encoder(trainer, config.learner.options.get("encoder"))
+            load_start(trainer, config)
             _pretrain(trainer, config, folder, display, data, settings=settings, until=until, on_finished=on_finished)
         try:
             _train(trainer, data, folder, first_step, display, until, on_finished)
@@ -184,7 +184,7 @@ def _checked(config: RunConfig, data: DataSet) -> tuple[Split, Trainer]:
     rows = make_split(config, data)
     trainer = make_trainer(config, data, rows)
     _check_views(config, data, rows, trainer)
-    load_encoder(trainer, config.learner.options.get("encoder"))
+    load_start(trainer, config)
     return rows, trainer
 
 
@@ -208,8 +208,8 @@ def _pretrain(
     until: float | None = None,
     on_finished: OnFinished | None = None,
 ) -> None:
-    """Train the encoder in a separate run inside `folder`, if the learner needs one and learner.encoder is not set."""
-    if trainer.learner.pretrained_by is None or config.learner.options["encoder"]:
+    """Train the first stage in a separate run inside `folder`, if the run has one."""
+    if stage_of(config) is None:
         return
     stage = folder / PRETRAINING
     if not distributed.from_first((stage / MODEL).exists()):
@@ -225,7 +225,7 @@ def _pretrain(
             stopped = str(error).partition(";")[0]
             raise Interrupted(f"pretraining {stopped}; saved. Continue with: {resume_command(folder)}") from error
         wait_for_first()  # which writes the model
-    together(lambda: load_encoder(trainer, stage))
+    together(lambda: load_stage(trainer, config, stage))
 
 
 class Restart(Exception):
@@ -250,7 +250,7 @@ def _train_again(
         f"learning rate of {config.train.lr:g} instead of {collapse['lr']:g}"
     )
     trainer = make_trainer(config, data, rows)
-    load_encoder(trainer, config.learner.options.get("encoder"))
+    load_start(trainer, config)
     _pretrain(trainer, config, folder, display, data, settings=settings, until=until, on_finished=on_finished)
     _train(trainer, data, folder, 0, display, until, on_finished)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from mnar.option_values import (
@@ -47,6 +48,10 @@ class TrainOptions:
     patience                         steps without a lower validation loss, after which training stops
     collapse                         what happens when the run does not learn (training/collapse.py): "warn" only, or
                                      "restart" once with a tenth of the learning rate, or "fail"
+    pretraining                      "simclr": SimCLR first trains the network without labels; "none"
+    pretraining_iterations           training steps of that first stage
+    start                            run folder or model file with the first weights of the network, without its
+                                     heads, e.g. a run of --learner simclr; None: random weights
     log_every, eval_every, save_every    steps between two log lines, evaluations and checkpoints
     """
 
@@ -67,6 +72,9 @@ class TrainOptions:
     validation: ShareBelowOne = 0.0
     patience: NumSteps = 100
     collapse: Literal["warn", "restart", "fail"] = "warn"
+    pretraining: Literal["none", "simclr"] = "none"
+    pretraining_iterations: NumSteps = 2**14
+    start: Path | None = None
     log_every: NumSteps = 50
     eval_every: NumSteps = 1000
     save_every: NumSteps = 1000
@@ -76,6 +84,11 @@ class TrainOptions:
         if self.ema == "auto":  # replaced by the number, so that config.yaml shows what was used
             object.__setattr__(self, "ema", decay_for(self.iterations))
         check_factors(self.batch_stages, self.batch_unlabeled)
+        if self.start is not None and self.pretraining != "none":
+            raise ValueError(
+                f"train.start is {str(self.start)!r} and train.pretraining is {self.pretraining!r}, but a network has "
+                "only one start; leave one of the two options out"
+            )
         if self.optimizer == "muon" and self.lr * self.weight_decay >= 1:
             raise ValueError(
                 f"train.lr is {self.lr} and train.weight_decay is {self.weight_decay}; Muon multiplies the weights by "

@@ -262,13 +262,15 @@ class Trainer:
         """Evaluate the model and reset the meters. The result is one line of metrics.jsonl."""
         return metrics_line(self, step, is_last=is_last)
 
-    def load_encoder(self, weights: dict[str, Tensor]) -> None:
-        """Load the encoder that the pretraining stage trained."""
+    def start_from(self, weights: dict[str, Tensor], *, prefix: str = "") -> None:
+        """Replace the weights of the network whose names begin with `prefix`, except for those of the heads."""
         mine = self.model.state_dict()
-        encoder = {name: tensor for name, tensor in weights.items() if name.startswith("encoder.")}
-        if encoder.keys() != {name for name in mine if name.startswith("encoder.")}:
-            raise ValueError("the weights contain no encoder with the layers of this model")
-        self.model.load_state_dict(mine | encoder)
+        wanted = {name for name in mine if name.startswith(prefix) and not name.startswith(("head.", "heads."))}
+        given = {name: tensor for name, tensor in weights.items() if name in wanted}
+        if given.keys() != wanted or not wanted:
+            what = prefix.rstrip(".") or "network"
+            raise ValueError(f"the weights contain no {what} with the layers of this model")
+        self.model.load_state_dict(mine | given)
         self.average.restart()
 
     def next_generation(self) -> Selection | None:
