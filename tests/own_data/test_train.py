@@ -339,6 +339,18 @@ def test_the_baseline_has_the_same_split_and_differs_only_in_learner_and_guidanc
     assert {text.split(".")[0] for text in with_pool.differences(alone)} == {"learner", "guidance"}
 
 
+def test_the_baseline_of_a_run_with_a_first_stage_has_none_because_that_stage_sees_the_pool(
+    images: Path, tmp_path: Path
+) -> None:
+    settings = ("train.pretraining=simclr", "train.pretraining_iterations=4", "train.lr=0.01")
+    new_run(image_config(images, *settings), tmp_path / "run")
+    finish_run(tmp_path / "run", Display())
+    baseline = tmp_path / "run" / "supervised"
+    assert (tmp_path / "run" / "pretraining").exists()
+    assert RunFolder(baseline).config().train.pretraining == "none"
+    assert not (baseline / "pretraining").exists()
+
+
 def test_finish_interrupted_in_the_baseline_continues_there_and_gives_the_same_result(
     trained: Path, finished_once: Path
 ) -> None:

@@ -215,6 +215,20 @@ def test_learner_and_guidance_are_taken_by_name(blobs: Any, learner: str) -> Non
     assert model.score(x, truth) > 0.6
 
 
+def test_a_first_stage_without_labels_gives_another_network() -> None:
+    digits = load_digits()
+    images = (digits.images[:200, None] * 15).astype(np.uint8)
+    y = np.where(np.arange(200) < 60, digits.target[:200], -1)
+    first_stage = ["train.pretraining=simclr", "train.pretraining_iterations=20"]
+    settings = ["train.batch_labeled=16", "engine.device=cpu"]
+    plain, started = (
+        MNARClassifier("fixmatch", iterations=40, settings=[*settings, *extra], random_state=0).fit(images, y)
+        for extra in ([], first_stage)
+    )
+    assert not np.allclose(plain.predict_proba(images), started.predict_proba(images))
+    assert (started.predict(images) == digits.target[:200])[60:].mean() > 0.4
+
+
 def test_wrong_input_is_refused_with_a_remedy(blobs: Any, fitted: MNARClassifier) -> None:
     x, y, _ = blobs
     with pytest.raises(
