@@ -30,7 +30,7 @@ def test_a_run_without_a_schedule_names_none(mnar: Mnar) -> None:
 def test_an_unknown_schedule_is_refused_with_the_choices(mnar: Mnar, command: tuple[str, ...]) -> None:
     refused = mnar(*command, "--schedule", "quick")
     assert refused.code == 1
-    assert refused.errors == "error: unknown schedule 'quick'; choose from ['published', 'fast']\n"
+    assert refused.errors == "error: unknown schedule 'quick'; choose from ['published', 'fast', 'fast_pretrained']\n"
 
 
 def test_a_schedule_is_refused_with_own_data_and_when_a_run_is_resumed(mnar: Mnar, tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_stages_that_cannot_be_trained_are_refused_before_anything_is_written(
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_list_of_schedules_has_both_with_their_meaning(mnar: Mnar) -> None:
+def test_the_list_of_schedules_has_all_with_their_meaning(mnar: Mnar) -> None:
     lines = mnar("list", "schedules").output.splitlines()
     assert lines[0] == "schedules  --schedule NAME"
-    assert [line.split()[0] for line in lines[1:]] == ["published", "fast"]
+    assert [line.split()[0] for line in lines[1:]] == ["published", "fast", "fast_pretrained"]
     assert "at most 131,072 steps" in lines[2]
     assert all(line in mnar("list").output for line in lines)
     refused = mnar("list", "schedules", "slow")

@@ -64,7 +64,7 @@ def written(num_bytes: float) -> str:
 
 
 def embedding_of(name: str) -> int:
-    """The length of the embeddings of SimMatch or CoMatch."""
+    """The length of the embeddings of SimMatch, SimCLR or CoMatch."""
     return 64 if name == "comatch" else 128
 
 
@@ -116,6 +116,7 @@ METHODS = {
     "acr": ("learner.name=acr", "guidance.name=none"),
     "simmatch": ("learner.name=simmatch", "guidance.name=none"),
     "comatch": ("learner.name=comatch", "guidance.name=none"),
+    "simclr": ("learner.name=simclr", "guidance.name=none"),
     "mixmatch": ("learner.name=mixmatch", "guidance.name=none"),
     "remixmatch": ("learner.name=remixmatch", "guidance.name=none"),
     "ups": ("learner.name=ups", "guidance.name=none", "model.dropout=0.3"),

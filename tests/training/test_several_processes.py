@@ -41,6 +41,7 @@ OTHERS = {
     "cadr, inverse propensity": (*METHODS["cadr"], "guidance.labeled_loss=inverse_propensity"),
     "acr": ("learner.name=acr", "learner.threshold=0.5"),
     "comatch": ("learner.name=comatch", "learner.threshold=0.5", "learner.dim=16", "learner.graph_threshold=0.3"),
+    "simclr": ("learner.name=simclr", "learner.dim=16"),
     "mixmatch+prg": ("learner.name=mixmatch", "guidance.name=prg"),
     "remixmatch": ("learner.name=remixmatch",),
     "mean_teacher": ("learner.name=mean_teacher", "guidance.name=prg"),

@@ -82,7 +82,7 @@ def _blend(other: Tensor, images: Tensor, amount: Tensor) -> Tensor:
 def _turn_hue(images: Tensor, angle: Tensor) -> Tensor:
     """Rotate the two colour differences of the television standard NTSC, I and Q, and keep the luma."""
     red, green, blue = images.unbind(1)
-    luma = LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
+    luma = _luma(images)[:, 0]
     i = 0.5959 * red - 0.2746 * green - 0.3213 * blue
     q = 0.2115 * red - 0.5227 * green + 0.3112 * blue
     cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
