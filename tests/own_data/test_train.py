@@ -342,12 +342,12 @@ def test_the_baseline_has_the_same_split_and_differs_only_in_learner_and_guidanc
 def test_the_baseline_of_a_run_with_a_first_stage_has_none_because_that_stage_sees_the_pool(
     images: Path, tmp_path: Path
 ) -> None:
-    settings = ("train.pretraining=simclr", "train.pretraining_iterations=4", "train.lr=0.01")
+    settings = ("train.pretraining=4", "train.lr=0.01")
     new_run(image_config(images, *settings), tmp_path / "run")
     finish_run(tmp_path / "run", Display())
     baseline = tmp_path / "run" / "supervised"
     assert (tmp_path / "run" / "pretraining").exists()
-    assert RunFolder(baseline).config().train.pretraining == "none"
+    assert RunFolder(baseline).config().train.pretraining == 0
     assert not (baseline / "pretraining").exists()
 
 

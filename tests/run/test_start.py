@@ -29,7 +29,7 @@ def digits(*settings: str, learner: str | None = None) -> RunConfig:
 
 
 def pretrained(*settings: str) -> RunConfig:
-    return digits("train.pretraining=simclr", "train.pretraining_iterations=9", *settings)
+    return digits("train.pretraining=9", *settings)
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_first_stage_is_a_run_of_simclr_with_the_options_of_the_run(straight: Path) -> None:
     stage = RunFolder(straight / "pretraining").config()
     assert (stage.learner.name, stage.guidance.name, stage.train.iterations) == ("simclr", "none", 9)
-    assert (stage.train.pretraining, stage.train.start) == ("none", None)
+    assert (stage.train.pretraining, stage.train.start) == (0, None)
     assert (stage.model, stage.dataset, stage.seed) == (pretrained().model, pretrained().dataset, pretrained().seed)
     run = read_run(straight)
     assert run.pretraining is not None
@@ -98,7 +98,7 @@ def test_a_run_stopped_in_its_first_stage_and_resumed_equals_one_that_was_not(
     assert_same_run(folder / "pretraining", straight / "pretraining")
 
 
-@pytest.mark.parametrize("settings", [("train.pretraining=simclr",), ()])
+@pytest.mark.parametrize("settings", [("train.pretraining=9",), ()])
 def test_only_a_run_with_the_option_has_a_first_stage(settings: tuple[str, ...]) -> None:
     assert stage_of(digits(*settings)) == ("simclr" if settings else None)
     assert stage_of(configure(dataset="digits_tabular")) == "vime_self"
@@ -120,8 +120,9 @@ def test_a_start_that_is_not_there_or_does_not_fit_is_refused_before_anything_is
 ) -> None:
     refused(digits("train.start=nowhere"), tmp_path / "run", r"no network at .*nowhere; set train\.start to the folder")
     wider = digits(f"train.start={straight}", "model.width=5")
-    refused(wider, tmp_path / "run", r"the network in .*straight.* does not fit the model .*the same model options")
-    two = r"train\.start is '.*' and train\.pretraining is 'simclr', but .* leave one of the two options out"
+    shapes = r"\(the weights of layers\.0\.weight have the shape \[4, 1, 3, 3\], and \[5, 1, 3, 3\] in this model\)"
+    refused(wider, tmp_path / "run", rf"the network in .* does not fit the model {shapes}; .*the same model options")
+    two = r"train\.start is '.*' and train\.pretraining is 9, but .* leave one of the two options out"
     with pytest.raises(ValueError, match=two):
         pretrained(f"train.start={straight}")
 
@@ -138,11 +139,11 @@ def test_a_damaged_first_stage_is_named_with_a_remedy(straight: Path, tmp_path: 
 
 
 def test_tables_have_no_first_stage_of_images(tmp_path: Path) -> None:
-    config = configure(dataset="digits_tabular", learner="supervised", settings=["train.pretraining=simclr"])
-    refused(config, tmp_path / "run", r"train\.pretraining is 'simclr', which is for images, .*pretraining=none")
+    config = configure(dataset="digits_tabular", learner="supervised", settings=["train.pretraining=9"])
+    refused(config, tmp_path / "run", r"train\.pretraining is 9, which is for images, .*pretraining=0")
 
 
-@pytest.mark.parametrize("option", ["pretraining=simclr", "start=somewhere"])
+@pytest.mark.parametrize("option", ["pretraining=9", "start=somewhere"])
 def test_networks_that_follow_each_other_cannot_share_a_start(tmp_path: Path, option: str) -> None:
     config = configure(dataset="digits", guidance="crest", settings=[*TINY, f"train.{option}"])
     refused(config, tmp_path / "run", rf"train\.{option.partition('=')[0]} gives the first weights .* leave train\.")

@@ -219,7 +219,7 @@ def test_a_first_stage_without_labels_gives_another_network() -> None:
     digits = load_digits()
     images = (digits.images[:200, None] * 15).astype(np.uint8)
     y = np.where(np.arange(200) < 60, digits.target[:200], -1)
-    first_stage = ["train.pretraining=simclr", "train.pretraining_iterations=20"]
+    first_stage = ["train.pretraining=20"]
     settings = ["train.batch_labeled=16", "engine.device=cpu"]
     plain, started = (
         MNARClassifier("fixmatch", iterations=40, settings=[*settings, *extra], random_state=0).fit(images, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, cast
 
 from torch import Tensor, nn
@@ -46,6 +47,21 @@ def with_heads(model: nn.Module, *names: str) -> Classifier:
     if missing:
         raise ValueError(f"the model has no head {missing[0]!r}; add it with model.heads.update(learner.heads(model))")
     return cast(Classifier, model)
+
+
+def load_body(model: Classifier, weights: Mapping[str, Tensor], prefix: str = "") -> None:
+    """Load the weights whose names begin with `prefix`, except for those of the heads, which stay as they are."""
+    mine = model.state_dict()
+    wanted = {name for name in mine if name.startswith(prefix) and not name.startswith(("head.", "heads."))}
+    given = {name: tensor for name, tensor in weights.items() if name in wanted}
+    if given.keys() != wanted or not wanted:
+        what = prefix.rstrip(".") or "network"
+        raise ValueError(f"the weights contain no {what} with the layers of this model")
+    for name, tensor in given.items():
+        if tensor.shape != mine[name].shape:
+            shapes = f"{list(tensor.shape)}, and {list(mine[name].shape)} in this model"
+            raise ValueError(f"the weights of {name} have the shape {shapes}")
+    model.load_state_dict(mine | given)
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:

@@ -170,7 +170,7 @@ def finish_own_data(folder: Path, display: Display, data: DataSet, *, settings: 
             **sections,
             "learner": {"name": "supervised"},
             "guidance": {"name": "none"},
-            "train": {**sections["train"], "pretraining": "none"},  # which uses the unlabelled samples
+            "train": {**sections["train"], "pretraining": 0},  # which uses the unlabelled samples
         }
         try:
             if baseline.has_config:

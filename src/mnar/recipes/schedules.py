@@ -19,6 +19,7 @@ from mnar.training.options import TrainOptions
 
 FAST, FAST_PRETRAINED = "fast", "fast_pretrained"
 FAST_ITERATIONS = 2**17  # for a recipe with more steps; a shorter recipe keeps its own length
+PRETRAINING_ITERATIONS = 2**14
 # Any optimiser: the learning rate falls to zero, and the average covers the same share of the steps at every length.
 FAST_FOR_ALL: Sections = {"schedule": "linear", "ema": "auto"}
 # Muon replaces SGD, which the published recipes of images use. docs/log.md has the ladder that led to these values.
@@ -59,9 +60,11 @@ def _fast_pretrained(config: Mapping[str, Any], optimizer: str | None) -> Sectio
     sections = _fast(config, optimizer)
     iterations = config.get("train", {}).get("iterations", TrainOptions.iterations)
     # A recipe with a shorter training, such as that of digits, has a first stage of the same length.
-    is_short = isinstance(iterations, int) and iterations < TrainOptions.pretraining_iterations
-    length = {"pretraining_iterations": iterations} if is_short else {}
-    return {**sections, "train": {**sections["train"], "pretraining": "simclr", **length}}
+    is_short = isinstance(iterations, int) and iterations < PRETRAINING_ITERATIONS
+    return {
+        **sections,
+        "train": {**sections["train"], "pretraining": iterations if is_short else PRETRAINING_ITERATIONS},
+    }
 
 
 def _fast_training(learner: str, train: Mapping[str, Any], optimizer: str | None) -> Sections:
@@ -103,8 +106,7 @@ SCHEDULES: dict[str, Schedule] = {
         _fast,
     ),
     FAST_PRETRAINED: Schedule(
-        f"fast, after SimCLR has trained the network without labels for at most {TrainOptions.pretraining_iterations:,}"
-        " steps",
+        f"fast, after SimCLR has trained the network without labels for at most {PRETRAINING_ITERATIONS:,} steps",
         _fast_pretrained,
     ),
 }

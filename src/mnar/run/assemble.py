@@ -154,8 +154,8 @@ def _check_learner(config: RunConfig, learner: Learner, rows: Split, held_out: n
             f"train.labeled_view is {options.labeled_view!r}, but {config.learner.name} trains two views of each "
             "labelled sample here; set train.labeled_view=auto, or learner.labeled_strong=false"
         )
-    if learner.generations > 1 and (options.pretraining != "none" or options.start is not None):
-        option = "start" if options.pretraining == "none" else "pretraining"
+    if learner.generations > 1 and (options.pretraining or options.start is not None):
+        option = "pretraining" if options.pretraining else "start"
         raise ValueError(
             f"train.{option} gives the first weights of a network, but this run trains {learner.generations} networks "
             f"one after the other, each from random weights; leave train.{option} out"
@@ -227,10 +227,10 @@ def _check_data_kind(config: RunConfig, data: DataSet) -> None:
             f"{name} is for {' or '.join(LEARNERS[name].suits)}, but {config.dataset.name} has {kind}; "
             f"choose --learner from {suitable}"
         )
-    if config.train.pretraining != "none" and not data.is_image:
+    if config.train.pretraining and not data.is_image:
         raise ValueError(
-            f"train.pretraining is {config.train.pretraining!r}, which is for images, but {config.dataset.name} has "
-            "tables; choose --set train.pretraining=none, or --learner vime, which has a first stage for tables"
+            f"train.pretraining is {config.train.pretraining}, which is for images, but {config.dataset.name} has "
+            "tables; choose --set train.pretraining=0, or --learner vime, which has a first stage for tables"
         )
     if config.train.labeled_view == "strong" and not data.is_image:
         raise ValueError(

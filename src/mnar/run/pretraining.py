@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError
 
 from mnar.config import RunConfig, options_of
-from mnar.learners import LEARNERS
+from mnar.learners import LEARNERS, SimCLR
 from mnar.run.file_names import MODEL
 from mnar.run.model_file import read_tensors
 from mnar.training.options import decay_for
@@ -28,14 +28,14 @@ def stage_of(config: RunConfig) -> str | None:
     """The learner of the first stage that belongs to the run; None if there is no first stage."""
     if _is_vime(config):
         return None if config.learner.options["encoder"] else LEARNERS[config.learner.name].pretrained_by
-    return None if config.train.pretraining == "none" else config.train.pretraining
+    return "simclr" if config.train.pretraining else None
 
 
 def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
     """The configuration of the first stage, with the data, the model and the optimiser of the run."""
     stage = stage_of(config)
     assert stage is not None
-    of_stage = _vime_stage(config, num_unlabeled) if _is_vime(config) else _image_stage(config, num_unlabeled)
+    of_stage = _vime_stage(config, num_unlabeled) if _is_vime(config) else _simclr_stage(config, num_unlabeled)
     options = config.train
     # An average that fits the length of the training fits the length of this stage, too (train.ema=auto).
     ema = "auto" if options.ema == decay_for(options.iterations) else options.ema
@@ -50,7 +50,7 @@ def pretraining_config(config: RunConfig, num_unlabeled: int) -> RunConfig:
                 **LEARNERS[stage].pretraining_options,
                 "validation": 0.0,
                 "batch_stages": (1.0,),  # the number of steps was counted for full batches
-                "pretraining": "none",
+                "pretraining": 0,
                 "start": None,
                 **of_stage.train,
             },
@@ -79,13 +79,12 @@ def _vime_stage(config: RunConfig, num_unlabeled: int) -> _Stage:
     return _Stage({option: options[option] for option in of_stage}, {"iterations": steps, "eval_every": steps})
 
 
-def _image_stage(config: RunConfig, num_unlabeled: int) -> _Stage:
-    """The stage of `train.pretraining`. A contrastive loss needs many images per step."""
+def _simclr_stage(config: RunConfig, num_unlabeled: int) -> _Stage:
+    """A contrastive loss compares the images of a batch, so it needs many of them."""
     options = config.train
-    enough = LEARNERS[options.pretraining].unlabeled_ratio * options.batch_labeled
+    enough = SimCLR.unlabeled_ratio * options.batch_labeled
     batch = min(max(options.batch_unlabeled, enough), num_unlabeled)
-    train = {"iterations": options.pretraining_iterations, "batch_unlabeled": batch, "labeled_view": "auto"}
-    return _Stage({}, train)
+    return _Stage({}, {"iterations": options.pretraining, "batch_unlabeled": batch, "labeled_view": "auto"})
 
 
 def load_start(trainer: Trainer, config: RunConfig) -> None:

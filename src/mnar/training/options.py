@@ -48,8 +48,7 @@ class TrainOptions:
     patience                         steps without a lower validation loss, after which training stops
     collapse                         what happens when the run does not learn (training/collapse.py): "warn" only, or
                                      "restart" once with a tenth of the learning rate, or "fail"
-    pretraining                      "simclr": SimCLR first trains the network without labels; "none"
-    pretraining_iterations           training steps of that first stage
+    pretraining                      training steps of SimCLR, which trains the network without labels first; 0: none
     start                            run folder or model file with the first weights of the network, without its
                                      heads, e.g. a run of --learner simclr; None: random weights
     log_every, eval_every, save_every    steps between two log lines, evaluations and checkpoints
@@ -72,8 +71,7 @@ class TrainOptions:
     validation: ShareBelowOne = 0.0
     patience: NumSteps = 100
     collapse: Literal["warn", "restart", "fail"] = "warn"
-    pretraining: Literal["none", "simclr"] = "none"
-    pretraining_iterations: NumSteps = 2**14
+    pretraining: Annotated[int, Range(0, 10**12)] = 0
     start: Path | None = None
     log_every: NumSteps = 50
     eval_every: NumSteps = 1000
@@ -84,9 +82,9 @@ class TrainOptions:
         if self.ema == "auto":  # replaced by the number, so that config.yaml shows what was used
             object.__setattr__(self, "ema", decay_for(self.iterations))
         check_factors(self.batch_stages, self.batch_unlabeled)
-        if self.start is not None and self.pretraining != "none":
+        if self.start is not None and self.pretraining:
             raise ValueError(
-                f"train.start is {str(self.start)!r} and train.pretraining is {self.pretraining!r}, but a network has "
+                f"train.start is {str(self.start)!r} and train.pretraining is {self.pretraining}, but a network has "
                 "only one start; leave one of the two options out"
             )
         if self.optimizer == "muon" and self.lr * self.weight_decay >= 1:

@@ -16,6 +16,7 @@ from mnar import distributed
 from mnar.learners import Learner
 from mnar.models import Classifier
 from mnar.models.batch_norm import running_statistics
+from mnar.models.classifier import load_body
 from mnar.models.side_stream import weight_gradients_aside
 from mnar.training.collapse import what_is_wrong
 from mnar.training.early_stopping import BestSoFar, evaluating
@@ -263,14 +264,8 @@ class Trainer:
         return metrics_line(self, step, is_last=is_last)
 
     def start_from(self, weights: dict[str, Tensor], *, prefix: str = "") -> None:
-        """Replace the weights of the network whose names begin with `prefix`, except for those of the heads."""
-        mine = self.model.state_dict()
-        wanted = {name for name in mine if name.startswith(prefix) and not name.startswith(("head.", "heads."))}
-        given = {name: tensor for name, tensor in weights.items() if name in wanted}
-        if given.keys() != wanted or not wanted:
-            what = prefix.rstrip(".") or "network"
-            raise ValueError(f"the weights contain no {what} with the layers of this model")
-        self.model.load_state_dict(mine | given)
+        """Start with the weights of another network whose names begin with `prefix`, except for those of the heads."""
+        load_body(self.model, weights, prefix)
         self.average.restart()
 
     def next_generation(self) -> Selection | None:
